@@ -511,6 +511,41 @@ def host_ended(rank, size):
     os._exit(0)
 
 
+def reconfigured(rank, size):
+    """A group by torch's `reconfigure`, which loses rank 0, and with it the store."""
+    fails("before", lambda: dist.all_reduce(torch.ones(1)))
+    store, handles = dist.distributed_c10d._get_default_store(), [None] * size
+    store.set(f"handle {rank}", dist._get_reconfigure_handle())
+    for other in range(size):
+        handles[other] = store.get(f"handle {other}").decode()
+    # The ranks of a list are in its order.
+    dist._reconfigure(7, handles[::-1]).wait()
+    say("rank", dist.get_rank(), "of", dist.get_world_size())
+    fails("stale", lambda: dist._reconfigure(8, handles))
+    dist.all_gather_object(handles, dist._get_reconfigure_handle())
+    fails("nonsense", lambda: dist._reconfigure(8, ["nonsense"]))
+    fails("twice", lambda: dist._reconfigure(8, [handles[0]] * 2))
+    fails("without", lambda: dist._reconfigure(8, handles[: dist.get_rank()]))
+    fails("reused", lambda: dist._reconfigure(7, handles))
+    mine = torch.full((3,), float(dist.get_rank()))
+    dist.all_reduce(mine)
+    say("sum", mine[0].item())
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fails("killed", lambda: dist.all_reduce(mine))
+    # The ranks of a set keep their order. Rank 0 of the job was the last one.
+    dist._reconfigure(9, set(handles[:-1])).wait()
+    say("rank", dist.get_rank(), "of", dist.get_world_size())
+    ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, rank)
+    say("ranks", ranks)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    model(torch.full((1, 2), float(rank))).sum().backward()
+    # The mean of the ranks that are left.
+    say("gradient", model.module.weight.grad.tolist())
+    dist.destroy_process_group()
+
+
 def profiled(rank, size):
     """The events of the profiler."""
     into = torch.zeros(size, 3)
@@ -532,7 +567,8 @@ def profiled(rank, size):
 
 def main():
     name, *rest = sys.argv[1:]
-    dist.init_process_group(*(rest or ["ringfold"]))
+    may_change = name == "reconfigured"
+    dist.init_process_group(*(rest or ["ringfold"]), enable_reconfigure=may_change)
     globals()[name](dist.get_rank(), dist.get_world_size())
     if dist.is_initialized():
         dist.destroy_process_group()

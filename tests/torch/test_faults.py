@@ -112,7 +112,7 @@ class Faults(unittest.TestCase):
 
     def test_an_operation_has_a_timeout_of_its_own(self):
         line = self.run_ranks(2, "own_time")[0][0]
-        found = re.match(r"allreduce ([\d.]+) DistBackendError The timeout has passed: ", line)
+        found = re.match(r"allreduce ([\d.]+) DistBackendError Timed out waiting: ", line)
         self.assertIsNotNone(found, line)
         self.assertLess(float(found[1]), 10, line)
 
@@ -142,6 +142,26 @@ class Faults(unittest.TestCase):
             line = next(line for line in lines if line.startswith("new_group "))
             self.assertNotIn("did not fail", line)
             self.assertLess(float(line.split()[1]), SOON, line)
+
+    def test_a_group_loses_its_first_rank(self):
+        dead, *alive = self.run_ranks(4, "reconfigured", [-9, 0, 0, 0])
+        for first, lines in enumerate([dead, *alive]):
+            self.failed(lines, "before", "no ranks yet, so it cannot do all_reduce: call reconfigure")
+            self.assertEqual(lines[1], f"rank {3 - first} of 4")
+            for line, pattern in zip(lines[2:8], [
+                r"stale [\d.]+ ValueError the handle of this rank is not among those",
+                r"nonsense [\d.]+ ValueError 'nonsense' is not a handle of ringfold",
+                r"twice [\d.]+ ValueError a group needs a handle for each rank, each once",
+                r"without [\d.]+ ValueError ",
+                r"reused [\d.]+ RuntimeError the uuid 7 was already used",
+                "sum 6.0",
+            ], strict=True):
+                self.assertRegex(line, pattern)
+        for first, lines in enumerate(alive, 1):
+            self.failed(lines, "killed", "the process of rank 3 is gone")
+            self.assertEqual(lines[9:12], [
+                f"rank {3 - first} of 3", "ranks [3, 2, 1]", "gradient [[2.0, 2.0]]",
+            ])
 
     def test_events_of_the_profiler(self):
         first, second = self.run_ranks(2, "profiled")

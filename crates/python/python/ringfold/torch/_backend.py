@@ -16,6 +16,7 @@ from ringfold.torch._bits import copies, replaced
 from ringfold.torch._memory import (
     TYPES, combinable, fill, is_memory, joined, on_stream, operation, place, readable, room, writable,
 )
+from ringfold.torch._reconfigure import Absent, Group, Handle, read, read_all
 from ringfold.torch._store import Store, connect
 from ringfold.torch._windows import Windows
 from ringfold.torch._work import Work, are_completed, as_torch
@@ -36,28 +37,43 @@ class RingfoldBackend(Backend):
 
     def __init__(self, store, rank, size, timeout, is_world=False, comm=None):
         super().__init__(rank, size)
-        # torch's own methods take longer.
-        self._rank, self._size = rank, size
         self._is_world = is_world
-        self._store = store
+        self._first_store = store
         self._options = Backend.Options("ringfold", timeout=timeout)
         self._seconds = timeout.total_seconds()
+        #: The unique id in the handle of this rank, and the numbers of the groups it has been in.
+        self._id, self._uuids = None, []
+        if comm is None:
+            comm = self._join(ringfold.init_with_store, Store(store), rank, size)
+        self._adopt(comm, rank, size, store)
+
+    def _join(self, init, *arguments, limit=JOIN_SECONDS):
+        """A communicator that this function makes."""
+        try:
+            return init(
+                *arguments, timeout=self._seconds, join_timeout=min(self._seconds, limit)
+            )
+        except errors.Error as error:
+            raise as_torch(error) from error
+
+    def _adopt(self, comm, rank, size, store):
+        """Takes a communicator, with a store of its ranks."""
+        # torch's own methods take longer, and their results never change.
+        self._rank, self._size = rank, size
+        self._comm, self._store = comm, store
+        self._windows = Windows(comm)
         self._count = 0
         self._barriers = 0
         #: The number of the next split into a group of these ranks.
         self._split_numbers = defaultdict(itertools.count)
         self._pending = deque()
         self._coalesced = None
-        try:
-            self._comm = comm or ringfold.init_with_store(
-                Store(store), rank, size, timeout=self._seconds,
-                join_timeout=min(self._seconds, JOIN_SECONDS),
-            )
-        except errors.Error as error:
-            raise as_torch(error) from error
-        #: The only call of each barrier.
-        self._barrier = [(self._comm.barrier, (), {})]
-        self._windows = Windows(self._comm)
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
 
     @property
     def options(self):
@@ -349,7 +365,7 @@ class RingfoldBackend(Backend):
         return [count * row for count in splits]
 
     def barrier(self, opts):
-        return self._run("barrier", opts, (), (), self._barrier)
+        return self._run("barrier", opts, (), (), [(self._comm.barrier, (), {})])
 
     def monitored_barrier(self, opts, wait_all_ranks=False):
         """A barrier by the store, in which rank 0 names the ranks that are missing."""
@@ -489,6 +505,44 @@ class RingfoldBackend(Backend):
         old = [self._comm.identity(rank) for rank in range(self._size)]
         return [old.index(comm.identity(rank)) for rank in range(comm.size)]
 
+    # Other ranks.
+
+    @property
+    def supports_reconfigure(self):
+        """Only in a group that `enable_reconfigure` has made, since only its size may change."""
+        return isinstance(self._comm, Absent) or bool(self._uuids)
+
+    def get_reconfigure_handle(self):
+        """What the other ranks of a new group must know of this one. It holds a secret."""
+        if not self.supports_reconfigure:
+            raise RuntimeError("the group was made without enable_reconfigure=True")
+        if self._id is None:
+            self._id = ringfold.unique_id()
+        return str(Handle(self._rank, (self._uuids or [-1])[-1], self._id))
+
+    def reconfigure(self, opts):
+        """Makes a group of the ranks with these handles, in place of this one. Every one of them
+        must call it alike, and waits for the others. The calls of this group that have not ended
+        fail. After an error this group is as before."""
+        handles, own = read_all(opts.handles), read(self.get_reconfigure_handle())
+        if own not in handles:
+            raise ValueError("the handle of this rank is not among those of the new group")
+        if opts.uuid in self._uuids:
+            raise RuntimeError(f"the uuid {opts.uuid} was already used: take a fresh one each time")
+        rank, size, id = handles.index(own), len(handles), handles[0].id
+        if rank == 0:
+            # An id is good for one attempt.
+            self._id = None
+        limit = self._seconds if opts.timeout is None else opts.timeout.total_seconds()
+        comm = self._join(ringfold.init_with_id, id, rank, size, limit=limit)
+        self._uuids.append(opts.uuid)
+        if not are_completed(self._unfinished()):
+            self._comm.abort("the group was reconfigured")
+        self._leave(wait=False)
+        self._adopt(comm, rank, size, PrefixStore(f"reconfigured/{opts.uuid}", self._first_store))
+        _backends.add(self)
+        return Work([], [])
+
     def perform_nocolor_split(self, _device):
         """The other ranks meet by the store, so a rank outside the group does nothing."""
 
@@ -521,14 +575,20 @@ class RingfoldBackend(Backend):
         """Leaves the group after the operations before it, in the background but for rank 0 of a
         world without unfinished operations. That has the store, by which others may just make a
         group, and waits for them to leave the world, for a few seconds at most."""
-        handles = [handle for operation in self._pending for handle in operation[0]]
-        is_idle = are_completed(handles)
+        is_idle = are_completed(self._unfinished())
+        self._leave(wait=is_idle and self._is_world and self._rank == 0)
+        _backends.discard(self)
+
+    def _unfinished(self):
+        """The calls in the background that may run."""
+        return [handle for operation in self._pending for handle in operation[0]]
+
+    def _leave(self, wait):
         try:
-            self._comm.close(wait=is_idle and self._is_world and self._rank == 0)
+            self._comm.close(wait=wait)
         except errors.Error:
             # The operations have raised it, and the log has it.
             pass
-        _backends.discard(self)
 
 
 def begin_event(name, tensors):
@@ -590,11 +650,13 @@ def check_sizes(tensors, like, name):
 #: in Python.
 _backends = set()
 
+
 def create(opts, backend_options=None):
-    """Makes the backend of a process group. torch calls it on every rank of the group."""
-    backend = RingfoldBackend(
-        connect(opts), opts.group_rank, opts.group_size, opts.timeout,
-        is_world=not opts.global_ranks_in_group,
-    )
+    """Makes the backend of a process group. torch calls it on every rank of the group. With
+    `enable_reconfigure` it makes the process group, which waits for its first ranks."""
+    store, rank, size, timeout = connect(opts), opts.group_rank, opts.group_size, opts.timeout
+    comm = Absent() if opts.enable_reconfigure else None
+    is_world = not opts.global_ranks_in_group
+    backend = RingfoldBackend(store, rank, size, timeout, is_world, comm)
     _backends.add(backend)
-    return backend
+    return Group(store, backend) if opts.enable_reconfigure else backend

@@ -21,7 +21,9 @@ def as_torch(error):
     if isinstance(error, errors.ArgumentError):
         return ValueError(str(error))
     if getattr(error, "kind", None) in ("absent", "stalled"):
-        return distributed.DistBackendError(f"The timeout has passed: {error}")
+        # Programs look for these words of Gloo, and for those of torch.
+        text = f"Timed out waiting: the timeout has passed: {error}"
+        return distributed.DistBackendError(text)
     if isinstance(error, (errors.Error, TimeoutError)):
         return distributed.DistBackendError(str(error))
     return error
