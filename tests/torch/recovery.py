@@ -19,7 +19,7 @@ TORCHFT_VERSION = "2026.10.26"
 SOURCE = "https://raw.githubusercontent.com/pytorch/pytorch"
 TEST = "test_c10d_fault_tolerance"
 
-#: What torchft needs beside torch.
+#: The packages that torchft imports beside torch.
 NEEDED = ["parameterized", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"]
 
 
