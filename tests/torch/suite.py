@@ -88,7 +88,7 @@ class Report(unittest.TestResult):
     def __init__(self, file, end):
         super().__init__()
         self.file, self.end = file, end
-        self.began = 0.0
+        self.began = time.monotonic()
         self.counts = {"pass": 0, "fail": 0, "skip": 0}
 
     def startTest(self, test):
