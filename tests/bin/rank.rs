@@ -58,7 +58,8 @@
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `stray WHAT`: after 100 calls rank 3 does WHAT for ever: it sleeps, computes (`loop`), or
-//!   waits to `receive` what nobody sends. The others call again;
+//!   waits to `receive` what nobody sends, also after a `start`. The others call again. With `pass`
+//!   those with higher numbers first wait for a message of the rank before them;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -427,8 +428,12 @@ fn stray(comm: &mut Communicator, what: &str) -> Result<(), Error> {
         match what {
             "loop" => std::hint::spin_loop(),
             "receive" => drop(comm.recv(&mut buffer, Rank(0), 7)?),
+            "start" => drop(comm.start_recv(vec![0.0_f32], Rank(0), 7)?.wait()?),
             _ => std::thread::sleep(Duration::from_secs(1)),
         }
+    }
+    if what == "pass" && comm.rank() > Rank(3) {
+        comm.recv(&mut buffer, Rank(comm.rank().0 - 1), 7)?;
     }
     comm.all_reduce(&mut buffer, ReduceOp::Max)
 }

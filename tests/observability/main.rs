@@ -33,8 +33,9 @@ fn stray(what: &str) -> Ranks {
     })
 }
 
-/// Looks at the job until it hangs. Every look names rank 3 or no rank.
-fn hangs(ranks: &Ranks, word: &str) {
+/// Looks at the job until it hangs. Every look names rank 3 or no rank, and the last one says
+/// `word` and how many ranks wait.
+fn hangs(ranks: &Ranks, word: &str, waiters: usize) {
     let begin = Instant::now();
     loop {
         let (job, status) = look(ranks);
@@ -44,7 +45,8 @@ fn hangs(ranks: &Ranks, word: &str) {
             let sentence = job["sentence"].as_str().unwrap();
             assert!(late.len() == 1 && job["verdict"] == "hung", "{job}");
             assert!(sentence.contains(word), "{sentence}");
-            assert!(sentence.ends_with("7 ranks wait for it in allreduce #102"), "{sentence}");
+            let waiting = format!("{waiters} ranks wait for it in allreduce #102");
+            assert!(sentence.ends_with(&waiting), "{sentence}");
             return;
         }
         assert!(begin.elapsed() < LONG, "{job}");
@@ -58,28 +60,37 @@ fn a_stopped_rank_is_named() {
     ranks.wait_for("started");
     // The others wait in the call once the first look shows them there.
     ranks.0[3].signal(Signal::STOP);
-    hangs(&ranks, "is stopped by a signal");
+    hangs(&ranks, "is stopped by a signal", 7);
 }
 
 #[test]
 fn a_rank_that_sleeps_is_named() {
     let ranks = stray("sleep");
     ranks.wait_for("started");
-    hangs(&ranks, "rank 3 (PID ");
+    hangs(&ranks, "rank 3 (PID ", 7);
 }
 
 #[test]
 fn a_rank_in_an_endless_loop_is_named() {
     let ranks = stray("loop");
     ranks.wait_for("started");
-    hangs(&ranks, "outside ringfold for");
+    hangs(&ranks, "outside ringfold for", 7);
 }
 
 #[test]
-fn a_rank_in_another_call_is_named() {
-    let ranks = stray("receive");
+fn a_rank_that_waits_for_a_message_is_named() {
+    for what in ["receive", "start"] {
+        let ranks = stray(what);
+        ranks.wait_for("started");
+        hangs(&ranks, "s for a message of rank 0 with tag 7, which is in allreduce #102", 7);
+    }
+}
+
+#[test]
+fn a_rank_whose_message_does_not_come_is_named() {
+    let ranks = stray("pass");
     ranks.wait_for("started");
-    hangs(&ranks, "rank 3 (PID ");
+    hangs(&ranks, "s for a message of rank 3 with tag 7, which has been outside", 3);
 }
 
 #[test]

@@ -77,8 +77,8 @@ pub use door::{Admission, Door, NotAdmitted, knock};
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
 pub use record::read::{
-    InvalidRecord, Record, RecordedCall, RecordedEvent, RecordedGroup, open_record, process_stat,
-    read_record, state_of,
+    AwaitedMessage, InvalidRecord, Record, RecordedCall, RecordedEvent, RecordedGroup, open_record,
+    process_stat, read_record, state_of,
 };
 pub use record::{KEEP_WORD, RECORD_WORDS, RecordFacts, has_record, record_event, start_record};
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use ringfold_bootstrap::{Logged, Record, RecordedCall, open_record, state_of};
+use ringfold_bootstrap::{AwaitedMessage, Logged, Record, RecordedCall, open_record, state_of};
 use ringfold_collectives::Algorithm;
 use ringfold_transport::record_folder;
 use ringfold_types::Call;
@@ -154,6 +154,17 @@ pub(crate) fn described(call: &RecordedCall) -> (String, Option<u64>, Option<&'s
     let algorithms = plain.map(|it| Algorithm::of(it.collective));
     let algorithm = algorithms.and_then(|all| all.get(usize::from(logged.algorithm)));
     (logged.text(), bytes, algorithm.map(|it| it.name))
+}
+
+/// A message for which a rank waits as text: `a message of rank 1 with tag 7`.
+pub(crate) fn described_message(AwaitedMessage { is_sent, peer, tag }: AwaitedMessage) -> String {
+    let peer = peer.map_or_else(|| "any rank".to_owned(), |peer| format!("rank {peer}"));
+    let tag = tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    if is_sent {
+        format!("its message with {tag} to go to {peer}")
+    } else {
+        format!("a message of {peer} with {tag}")
+    }
 }
 
 /// The first word of a call as text: `allreduce`.

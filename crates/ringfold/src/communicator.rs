@@ -441,7 +441,8 @@ impl Communicator {
             return;
         }
         self.recall(|engine| {
-            engine.drive(|it| it.jobs.is_empty() && !it.core.post.has_unsent_to_others());
+            let is_done = |it: &Engine| it.jobs.is_empty() && !it.core.post.has_unsent_to_others();
+            engine.drive(|_| false, is_done);
             engine.end_receives();
         });
     }
@@ -454,7 +455,7 @@ impl Communicator {
     pub(crate) fn engine(&mut self) -> Result<Engaged<'_>, Error> {
         if self.slot.is_forked() || self.engine.is_none() {
             self.check_process()?;
-            self.recall(|engine| engine.drive(|it| it.jobs.is_empty()));
+            self.recall(|engine| engine.drive(|_| false, |it| it.jobs.is_empty()));
         }
         Ok(Engaged(self))
     }

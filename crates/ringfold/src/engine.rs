@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Drive, finish, park_on};
 use crate::health::{CAUSE_WAIT, Health, report_of, who};
-use crate::messages::{Receiving, Sending};
+use crate::messages::{End, Receiving, Sending};
 use crate::requests::{CallJob, Job, Slot, forget};
 use crate::ticket::Outcome;
 
@@ -150,10 +150,12 @@ impl Engine {
             }
             match self.core.post.advance(&mut self.core.router) {
                 Ok(Progress::Moved) => {
+                    self.health.watch().message_ended();
                     self.slot.wake_waiting();
                     return Progress::Moved;
                 }
                 Ok(Progress::Done) => {
+                    self.health.watch().message_ended();
                     self.slot.wake_waiting();
                     return progress;
                 }
@@ -357,14 +359,20 @@ impl Engine {
         }
     }
 
-    /// Drives the started calls and messages until `is_done`, or none is left. Blocks.
-    pub(crate) fn drive(&mut self, is_done: impl Fn(&Self) -> bool) {
+    /// Drives the started calls and messages until `is_done`, or none is left. Blocks. The record
+    /// names a message whose outcome goes to an end for which `is_awaited` holds.
+    pub(crate) fn drive(
+        &mut self,
+        is_awaited: impl Fn(&End) -> bool,
+        is_done: impl Fn(&Self) -> bool,
+    ) {
         let mut policy = self.core.wait_policy;
         let forever = ringfold_types::limits::timeout(Duration::MAX);
         self.guarded_started(|engine| {
-            let driven = &mut Driving { engine, is_done };
+            let driven = &mut Driving { engine, is_awaited, is_done };
             // Errors are those of the calls, which have them.
             finish(driven, &mut policy, forever).unwrap_or_default();
+            driven.engine.health.watch().has_waited();
         });
         self.core.wait_policy = policy;
     }
@@ -422,7 +430,8 @@ impl Engine {
                 if post.is_foreground_done() {
                     return Ok(());
                 }
-                it.drive(|it| it.core.post.is_foreground_done());
+                let is_own = |end: &End| matches!(end, End::Foreground);
+                it.drive(is_own, |it| it.core.post.is_foreground_done());
                 Ok(())
             },
         );
@@ -430,18 +439,20 @@ impl Engine {
             let operation = self.core.post.unfinished(error.peer()).unwrap_or(first);
             return Err(self.fail_in(operation, error));
         }
+        self.health.watch().message_ended();
         let outcome = self.core.post.take_outcome()?;
         Ok(outcome.or(received))
     }
 }
 
 /// Started calls that a thread waits for.
-struct Driving<'e, F> {
+struct Driving<'e, A, F> {
     engine: &'e mut Engine,
+    is_awaited: A,
     is_done: F,
 }
 
-impl<F: Fn(&Engine) -> bool> Drive for Driving<'_, F> {
+impl<A: Fn(&End) -> bool, F: Fn(&Engine) -> bool> Drive for Driving<'_, A, F> {
     fn advance(&mut self) -> Result<Progress, CallError> {
         self.engine.take_new();
         let progress = self.engine.advance();
@@ -466,7 +477,9 @@ impl<F: Fn(&Engine) -> bool> Drive for Driving<'_, F> {
 
     fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
         let longest = self.engine.arm();
+        let awaited = self.engine.core.post.awaited(&self.is_awaited);
         let engine = &*self.engine;
+        awaited.into_iter().for_each(|message| engine.health.watch().waits(message));
         let longest = match engine.progress {
             // No event of the other calls that the thread advances wakes it.
             CallProgress::Caller => longest.min(CALLER_PARK),

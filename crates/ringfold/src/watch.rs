@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Deref;
+use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{CallName, Control};
+use ringfold_bootstrap::{AwaitedMessage, CallName, Control};
 use ringfold_transport::ticks;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,6 +21,10 @@ const CATCH_UPS_MAX: usize = 10;
 
 /// The shortest time between two calls of a wait hook, in milliseconds.
 const HOOK_EVERY_MS: i64 = 50;
+
+/// A wait for the same message after a shorter time than this goes on. Bindings wait in pieces, in
+/// between which they look for signals.
+const SAME_WAIT: Duration = Duration::from_millis(50);
 
 /// A function of the user that runs now and then while a call waits.
 pub(crate) struct WaitHook(Box<dyn FnMut() + Send>);
@@ -43,13 +48,18 @@ pub(crate) struct Watch {
     hook: RefCell<Option<WaitHook>>,
     /// When the hook last ran, in milliseconds.
     hooked_ms: Cell<i64>,
+    /// The message for which this rank waits.
+    awaited: Cell<Option<AwaitedMessage>>,
+    /// The message for which it waited last, and the end of that wait.
+    waited: Cell<Option<(AwaitedMessage, Instant)>>,
 }
 
 impl Watch {
     pub(crate) fn new(control: Control) -> Self {
         let now = now_ms();
         let (checked_ms, hooked_ms) = (Cell::new(now), Cell::new(now));
-        Self { control, checked_ms, hook: RefCell::new(None), hooked_ms }
+        let (awaited, waited) = (Cell::new(None), Cell::new(None));
+        Self { control, checked_ms, hook: RefCell::new(None), hooked_ms, awaited, waited }
     }
 
     /// Records that call number `seq` begins.
@@ -68,6 +78,33 @@ impl Watch {
     #[inline]
     pub(crate) fn finished(&self, seq: u64) {
         self.control.finished(seq, Some(ticks()));
+    }
+
+    /// Records that a message between this rank and another has ended.
+    #[inline]
+    pub(crate) fn message_ended(&self) {
+        self.control.message_ended(ticks());
+    }
+
+    /// Records that this rank waits for a message, until `has_waited`.
+    #[cold]
+    pub(crate) fn waits(&self, message: AwaitedMessage) {
+        if self.awaited.replace(Some(message)) == Some(message) {
+            return;
+        }
+        let goes_on = self
+            .waited
+            .take()
+            .is_some_and(|(last, end)| last == message && end.elapsed() < SAME_WAIT);
+        self.control.waits(message, (!goes_on).then(ticks));
+    }
+
+    /// Records that this rank waits for no message any more.
+    pub(crate) fn has_waited(&self) {
+        if let Some(message) = self.awaited.take() {
+            self.control.waited(ticks());
+            self.waited.set(Some((message, Instant::now())));
+        }
     }
 
     /// Sets the function that runs while a call waits.

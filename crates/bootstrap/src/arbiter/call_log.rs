@@ -11,7 +11,7 @@ use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::record::format::{CALL_WORDS, group};
-use crate::record::read::RecordedCall;
+use crate::record::read::{AwaitedMessage, RecordedCall};
 use crate::record::{GroupFacts, Place, record_failure};
 
 /// The last `limits::CALLS_REMEMBERED` calls of a rank. They are in the record of the process,
@@ -140,6 +140,35 @@ impl CallLog {
             end.store(at, Ordering::Relaxed);
         }
         self.0.words[group::FINISHED].store(seq.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Records that a message between this rank and another ended at the time `at`.
+    #[inline]
+    pub fn message_ended(&self, at: u64) {
+        self.0.words[group::MESSAGE_ENDED].store(at, Ordering::Relaxed);
+    }
+
+    /// Records that the rank waits for this message: from the time `since` on, or since the last
+    /// wait began.
+    pub fn waits(&self, message: AwaitedMessage, since: Option<u64>) {
+        let [flags, numbers] = message.to_words();
+        let at = group::AWAITED.start;
+        self.0.words[at + 1].store(numbers, Ordering::Relaxed);
+        if let Some(since) = since {
+            self.0.words[group::WAIT_BEGUN].store(since, Ordering::Relaxed);
+        }
+        self.0.words[at].store(flags, Ordering::Release);
+    }
+
+    /// Records that the rank waited for a message until the time `until`.
+    pub fn waited(&self, until: u64) {
+        let words = self.0.words;
+        words[group::AWAITED.start].store(0, Ordering::Release);
+        let of = |at: usize| words[at].load(Ordering::Relaxed);
+        let (wait, longest) =
+            (until.saturating_sub(of(group::WAIT_BEGUN)), of(group::WAIT_LONGEST));
+        let shortened = longest - longest / limits::CALLS_REMEMBERED as u64;
+        words[group::WAIT_LONGEST].store(wait.max(shortened), Ordering::Relaxed);
     }
 
     /// Records the failure of the group.

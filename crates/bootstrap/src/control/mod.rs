@@ -24,6 +24,7 @@ use rank_state::RankState;
 use respondent::Respondent;
 use task::TaskHandle;
 
+use crate::record::read::AwaitedMessage;
 use crate::regroup::meeting_point::MeetingPoint;
 use crate::regroup::{Doorkeeper, RegroupError, Regrouped, Wish};
 
@@ -105,6 +106,24 @@ impl Control {
     #[inline]
     pub fn finished(&self, seq: u64, at: Option<u64>) {
         self.state.calls.finished(seq, at);
+    }
+
+    /// Records that a message between this rank and another ended at the time `at` of the record's
+    /// clock. One thread at a time must call it.
+    #[inline]
+    pub fn message_ended(&self, at: u64) {
+        self.state.calls.message_ended(at);
+    }
+
+    /// Records that this rank waits for a message: from the time `since` on, or since the last wait
+    /// began. The thread that waits must call it.
+    pub fn waits(&self, message: AwaitedMessage, since: Option<u64>) {
+        self.state.calls.waits(message, since);
+    }
+
+    /// Records that the wait ended at the time `until`. The thread that waited must call it.
+    pub fn waited(&self, until: u64) {
+        self.state.calls.waited(until);
     }
 
     /// The failure cause, or `None` while there is none. A failure cause never changes. Costs one

@@ -97,6 +97,14 @@ pub(crate) mod group {
     pub(crate) const FAILURE: usize = 22;
     /// The number of finished calls, in a cache line without other facts.
     pub(crate) const FINISHED: usize = 24;
+    /// The stamp of the latest message between two ranks that has ended; 0 before the first.
+    pub(crate) const MESSAGE_ENDED: usize = 25;
+    /// The message for which the rank waits, or for which it waited last.
+    pub(crate) const AWAITED: Range<usize> = 26..28;
+    /// The stamp of the begin of that wait.
+    pub(crate) const WAIT_BEGUN: usize = 28;
+    /// The longest wait for a message, in units of stamps. Each wait that is shorter shortens it.
+    pub(crate) const WAIT_LONGEST: usize = 29;
     pub(crate) const CALLS: usize = 32;
 }
 

@@ -74,6 +74,51 @@ pub struct RecordedGroup {
     pub finished: u64,
     /// The latest calls, oldest first.
     pub calls: Vec<RecordedCall>,
+    /// The stamp of the latest message between two ranks that has ended.
+    pub message_ended: Option<u64>,
+    /// The message for which the rank waits, and the stamp of the begin of the wait.
+    pub awaited: Option<(AwaitedMessage, u64)>,
+    /// The longest wait for a message before, in units of stamps.
+    pub longest_wait: u64,
+}
+
+/// A message between two ranks for which a rank waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedMessage {
+    /// Whether the rank sends it.
+    pub is_sent: bool,
+    /// The other rank; `None` for any.
+    pub peer: Option<u32>,
+    /// The tag; `None` for any.
+    pub tag: Option<u32>,
+}
+
+impl AwaitedMessage {
+    const OPEN: u64 = 1;
+    const SENT: u64 = 2;
+    const HAS_PEER: u64 = 4;
+    const HAS_TAG: u64 = 8;
+
+    /// The words of a record while the rank waits. The first one is 0 while it does not.
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = Self::OPEN
+            | flag(self.is_sent, Self::SENT)
+            | flag(self.peer.is_some(), Self::HAS_PEER)
+            | flag(self.tag.is_some(), Self::HAS_TAG);
+        [flags, u64::from(self.peer.unwrap_or(0)) << 32 | u64::from(self.tag.unwrap_or(0))]
+    }
+
+    /// The message of these words, if the rank waits for it.
+    #[expect(clippy::cast_possible_truncation, reason = "a word holds two numbers")]
+    fn from_words([flags, numbers]: [u64; 2]) -> Option<Self> {
+        let has = |flag| flags & flag != 0;
+        has(Self::OPEN).then(|| Self {
+            is_sent: has(Self::SENT),
+            peer: has(Self::HAS_PEER).then_some((numbers >> 32) as u32),
+            tag: has(Self::HAS_TAG).then_some(numbers as u32),
+        })
+    }
 }
 
 /// A call of one rank.
@@ -259,6 +304,10 @@ fn read_group(index: usize, copies: &[Vec<u64>; 2]) -> Option<RecordedGroup> {
     });
     let mut calls: Vec<_> = calls.collect();
     calls.sort_unstable_by_key(|call| call.seq);
+    let wait = group::AWAITED.start..group::WAIT_BEGUN + 1;
+    let is_whole = first[wait.clone()] == second[wait];
+    let message = AwaitedMessage::from_words(pair(second, group::AWAITED));
+    let awaited = message.filter(|_| is_whole).map(|it| (it, second[group::WAIT_BEGUN]));
     Some(RecordedGroup {
         id: pair(second, group::ID),
         name: text(&second[group::NAME], u64::MAX),
@@ -269,6 +318,9 @@ fn read_group(index: usize, copies: &[Vec<u64>; 2]) -> Option<RecordedGroup> {
         joined: second[group::JOINED],
         finished,
         calls,
+        message_ended: Some(second[group::MESSAGE_ENDED]).filter(|at| *at != 0),
+        awaited,
+        longest_wait: second[group::WAIT_LONGEST],
     })
 }
 

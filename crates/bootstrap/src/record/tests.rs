@@ -10,7 +10,7 @@ use ringfold_harness::Folder;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
 use super::format::CALL_WORDS;
-use super::read::{Record, read_record, state_of};
+use super::read::{AwaitedMessage, Record, read_record, state_of};
 use super::*;
 use crate::arbiter::call_log::{CallLog, CallName, Logged};
 
@@ -42,6 +42,41 @@ fn name(count: usize) -> CallName {
         },
         2,
     )
+}
+
+/// The part of the test that waits for messages.
+fn waits_are_recorded(words: &[AtomicU64], calls: &CallLog) {
+    let message = AwaitedMessage { is_sent: true, peer: Some(u32::MAX), tag: None };
+    calls.waits(message, Some(1000));
+    let group = &read(words).groups[0];
+    assert_eq!((group.awaited, group.message_ended), (Some((message, 1000)), None));
+    calls.waited(1640);
+    calls.waits(AwaitedMessage { is_sent: false, peer: None, tag: Some(0) }, Some(2000));
+    calls.waited(2001);
+    calls.message_ended(2002);
+    let group = &read(words).groups[0];
+    assert_eq!((group.awaited, group.message_ended, group.longest_wait), (None, Some(2002), 630));
+    calls.waits(message, None);
+    assert_eq!(read(words).groups[0].awaited, Some((message, 2000)), "the wait goes on");
+}
+
+/// The part of the test that changes one copy.
+fn torn_parts_are_left_out(words: &[AtomicU64]) {
+    // What changes between two copies is being written. A call may end meanwhile.
+    let differ = |place: usize| {
+        let mut second = bytes(words);
+        second[8 * place] ^= 2;
+        read_record(&bytes(words), &second).unwrap()
+    };
+    let places = [FAILURES, LINKS].map(|ring| ring.entry(0).start + EVENT_HEAD_WORDS);
+    assert!(differ(places[0]).failures.is_empty() && differ(places[1]).links.is_empty());
+    let entry = group_at(0).start + group::CALLS + 4096 % limits::CALLS_REMEMBERED * CALL_WORDS;
+    for (word, left) in [(0, 63), (2, 63), (CALL_WORDS - 2, 63), (CALL_WORDS - 1, 64)] {
+        assert_eq!(differ(entry + word).groups[0].calls.len(), left, "word {word}");
+    }
+    let wait = differ(group_at(0).start + group::WAIT_BEGUN);
+    assert!(wait.groups[0].awaited.is_none() && wait.groups[0].calls.len() == 64);
+    assert!(differ(group_at(0).start + group::STATE).groups.is_empty(), "another group");
 }
 
 /// One test, since a process has one record.
@@ -78,23 +113,12 @@ fn the_record_of_a_process() {
     let last = group.calls.last().unwrap();
     assert_eq!((last.seq, last.is_finished, last.end), (4096, false, None));
     assert!(Logged::from(last).text().contains("allreduce [f32 x 9"));
+    waits_are_recorded(words, &calls);
     let (now, begun) = ([clock(), clock()], last.begin);
     let age = nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now));
     assert!(age < 60_000_000_000, "{age}");
 
-    // What changes between two copies is being written. A call may end meanwhile.
-    let differ = |place: usize| {
-        let mut second = bytes(words);
-        second[8 * place] ^= 2;
-        read_record(&bytes(words), &second).unwrap()
-    };
-    let places = [FAILURES, LINKS].map(|ring| ring.entry(0).start + EVENT_HEAD_WORDS);
-    assert!(differ(places[0]).failures.is_empty() && differ(places[1]).links.is_empty());
-    let entry = group_at(0).start + group::CALLS + 4096 % limits::CALLS_REMEMBERED * CALL_WORDS;
-    for (word, left) in [(0, 63), (2, 63), (CALL_WORDS - 2, 63), (CALL_WORDS - 1, 64)] {
-        assert_eq!(differ(entry + word).groups[0].calls.len(), left, "word {word}");
-    }
-    assert!(differ(group_at(0).start + group::STATE).groups.is_empty(), "another group");
+    torn_parts_are_left_out(words);
 
     let copied = std::fs::read(folder.at(&format!("dump/a_host-{}.record", found.pid))).unwrap();
     let copied = read_record(&copied, &copied).unwrap();

@@ -7,8 +7,8 @@ use ringfold::this_moment;
 use ringfold_bootstrap::{Record, RecordedCall, RecordedGroup};
 use ringfold_transport::trust_counter;
 
-use super::verdict::Member;
-use crate::records::{Job, Process, State, described, operation};
+use super::verdict::{Awaited, Member};
+use crate::records::{Job, Process, State, described, described_message, operation};
 
 /// A group, with the members on this host.
 #[derive(Clone, Debug)]
@@ -106,9 +106,16 @@ fn member(
         (None, Some(call)) => since(call.end.unwrap_or(call.begin)),
         (None, None) => since(group.joined),
     };
+    // Messages come and go between calls.
+    let age = match (current, group.message_ended) {
+        (None, Some(ended)) => age.min(since(ended)),
+        _ => age,
+    };
+    let awaited = group.awaited.map(|(message, begun)| Awaited { message, age: since(begun) });
     let earlier = before.and_then(|it| it.record.groups.iter().find(|it| it.id == group.id));
+    let progress = |it: &RecordedGroup| (position(it), inside(it).is_some(), it.message_ended);
     let has_moved = earlier.is_none_or(|earlier| {
-        (position(earlier), inside(earlier).is_some()) != (position(group), current.is_some())
+        progress(earlier) != progress(group) || earlier.awaited != group.awaited
     });
     let gaps = group.calls.windows(2).filter_map(|pair| {
         let [first, second] = pair else { return None };
@@ -124,16 +131,23 @@ fn member(
         inside: current.map(operation),
         age,
         usual: Duration::from_nanos(gaps.max().unwrap_or(0)),
+        awaited,
+        longest_wait: since(now[0].saturating_sub(group.longest_wait)),
         has_moved,
         elsewhere: current.is_none().then(|| elsewhere(record, group)).flatten(),
         failure: failures.filter(|it| it.number == group.failure).map(|it| it.text.clone()).next(),
     }
 }
 
-/// The call of another group in which the rank is.
+/// The call of another group in which the rank is, or the message there for which it waits.
 fn elsewhere(record: &Record, group: &RecordedGroup) -> Option<String> {
-    let others = record.groups.iter().filter(|it| it.id != group.id && !it.is_left);
-    let mut calls = others.filter_map(|it| Some((it, inside(it)?)));
-    let (other, call) = calls.next()?;
-    Some(format!("{} #{} of the group {:?}", operation(call), call.seq, other.name))
+    let mut others = record.groups.iter().filter(|it| it.id != group.id && !it.is_left);
+    others.find_map(|other| {
+        let of = match (inside(other), other.awaited) {
+            (Some(call), _) => format!("{} #{}", operation(call), call.seq),
+            (None, Some((message, _))) => format!("a wait for {}", described_message(message)),
+            (None, None) => return None,
+        };
+        Some(format!("{of} of the group {:?}", other.name))
+    })
 }

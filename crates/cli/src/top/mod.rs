@@ -15,7 +15,7 @@ use ringfold::remove_old_records;
 
 use self::groups::{Group, groups};
 use self::verdict::{Health, Verdict, judge, seconds};
-use crate::records::{Job, State, jobs};
+use crate::records::{Job, State, described_message, jobs};
 
 /// The time between the two looks, in which a healthy job ends calls.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
@@ -104,11 +104,15 @@ fn text(seen: &[Seen<'_>]) -> String {
             );
             for (member, row) in members.iter().zip(rows) {
                 let late = if verdict.ranks.contains(&member.rank) { " <" } else { "" };
-                let operation = match (&member.inside, &member.elsewhere) {
-                    (Some(_), _) => row.text.clone(),
-                    (None, Some(call)) => format!("in {call}"),
-                    (None, None) => format!("outside, after {}", row.text),
+                let operation = match (&member.inside, &member.awaited, &member.elsewhere) {
+                    (Some(_), ..) => row.text.clone(),
+                    (None, Some(it), _) => {
+                        format!("waits for {}", described_message(it.message))
+                    }
+                    (None, None, Some(call)) => format!("in {call}"),
+                    (None, None, None) => format!("outside, after {}", row.text),
                 };
+                let age = member.awaited.map_or(member.age, |it| it.age);
                 let bytes = row.bytes.map_or_else(|| "-".to_owned(), |it| it.to_string());
                 let _ = writeln!(
                     text,
@@ -118,7 +122,7 @@ fn text(seen: &[Seen<'_>]) -> String {
                     member.state.name(),
                     format!("#{}", member.seq),
                     row.algorithm.unwrap_or("-"),
-                    seconds(member.age),
+                    seconds(age),
                 );
             }
         }
@@ -146,6 +150,12 @@ fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
                             "bytes": row.bytes,
                             "algorithm": row.algorithm,
                             "seconds": member.age.as_secs_f64(),
+                            "awaits": member.awaited.map(|it| serde_json::json!({
+                                "is_sent": it.message.is_sent,
+                                "peer": it.message.peer,
+                                "tag": it.message.tag,
+                                "seconds": it.age.as_secs_f64(),
+                            })),
                             "elsewhere": member.elsewhere,
                             "failure": member.failure,
                         })

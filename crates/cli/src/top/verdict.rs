@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::records::State;
+use ringfold_bootstrap::AwaitedMessage;
+
+use crate::records::{State, described_message};
 
 /// A job whose ranks wait for less time than this is healthy.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -57,6 +59,14 @@ impl Verdict {
     }
 }
 
+/// A message for which a rank waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) message: AwaitedMessage,
+    /// The time since the wait began.
+    pub(crate) age: Duration,
+}
+
 /// A rank of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
@@ -67,11 +77,15 @@ pub(crate) struct Member {
     pub(crate) seq: u64,
     /// The operation in which it is, as in `allreduce`.
     pub(crate) inside: Option<String>,
-    /// The time since the call began, or since the last one ended.
+    /// The time since the call began, or since the last call or message ended.
     pub(crate) age: Duration,
     /// The longest time that it spent between two calls before.
     pub(crate) usual: Duration,
-    /// Whether it entered or ended a call during the look.
+    /// The message for which it waits.
+    pub(crate) awaited: Option<Awaited>,
+    /// The longest time that it waited for a message before.
+    pub(crate) longest_wait: Duration,
+    /// Whether it entered or ended a call or a message during the look.
     pub(crate) has_moved: bool,
     /// The call of another group in which it is.
     pub(crate) elsewhere: Option<String>,
@@ -84,7 +98,8 @@ pub(crate) fn judge(members: &[Member], size: u64) -> Verdict {
     if let Some(verdict) = ended(members).or_else(|| stopped(members)) {
         return verdict;
     }
-    if let Some(verdict) = mismatched(members).or_else(|| late(members)) {
+    let found = mismatched(members).or_else(|| awaiting(members)).or_else(|| late(members));
+    if let Some(verdict) = found {
         return verdict;
     }
     let seq = members.iter().map(|it| it.seq).max().unwrap_or(0);
@@ -103,7 +118,8 @@ pub(crate) fn judge(members: &[Member], size: u64) -> Verdict {
         let sentence = format!("{count} in {operation} #{seq} for {age}{others}");
         return verdict(Health::Slow, sentence, &[]);
     }
-    if has_moved || count > 0 || youngest < SLOW_AFTER {
+    let awaits = members.iter().any(|it| it.awaited.is_some());
+    if has_moved || count > 0 || awaits || youngest < SLOW_AFTER {
         let sentence = format!("calls go on at #{seq}; no rank has waited for long");
         return verdict(Health::Healthy, sentence, &[]);
     }
@@ -122,17 +138,20 @@ fn ended(members: &[Member]) -> Option<Verdict> {
     let first = gone.first()?;
     let why = first.failure.as_ref().map_or_else(String::new, |cause| format!(" after {cause}"));
     let sentence =
-        format!("{} ended without leaving{why}; {}", named(&gone), waiting(&living, first.seq));
+        format!("{} ended without leaving{why}; {}", named(&gone), waiters_of(&living, &gone));
     Some(verdict(Health::Hung, sentence, &gone))
 }
 
 fn stopped(members: &[Member]) -> Option<Verdict> {
     let (stopped, others): (Vec<_>, Vec<_>) =
         members.iter().partition(|it| it.state == State::Stopped);
-    let first = stopped.first()?;
+    stopped.first()?;
     let verb = if stopped.len() == 1 { "is" } else { "are" };
-    let sentence =
-        format!("{} {verb} stopped by a signal; {}", named(&stopped), waiting(&others, first.seq));
+    let sentence = format!(
+        "{} {verb} stopped by a signal; {}",
+        named(&stopped),
+        waiters_of(&others, &stopped)
+    );
     Some(verdict(Health::Hung, sentence, &stopped))
 }
 
@@ -160,6 +179,117 @@ fn mismatched(members: &[Member]) -> Option<Verdict> {
     Some(verdict(Health::Hung, sentence, few))
 }
 
+/// A rank that others wait for, at the end of a chain of awaited messages.
+struct Root<'m> {
+    /// The rank that waits for the last message of the chain.
+    waiter: &'m Member,
+    awaited: Awaited,
+    /// The sender or receiver of that message, if it is seen and named.
+    peer: Option<&'m Member>,
+    /// The ranks that are late: the peer if it waits for nobody, or those that wait for each other,
+    /// or the waiter.
+    late: Vec<&'m Member>,
+}
+
+/// Follows the chain of messages for which a rank waits. Returns `None` if it moves.
+fn root_of<'m>(members: &'m [Member], first: &'m Member) -> Option<Root<'m>> {
+    let mut chain = vec![first];
+    loop {
+        let waiter = *chain.last()?;
+        let awaited = waiter.awaited.filter(|_| !waiter.has_moved)?;
+        let rank = awaited.message.peer.map(u64::from);
+        let peer = members.iter().find(|it| Some(it.rank) == rank);
+        let late = match peer {
+            Some(peer) if peer.has_moved => return None,
+            Some(peer) if peer.inside.is_none() && peer.awaited.is_none() => vec![peer],
+            Some(peer) if peer.inside.is_none() => {
+                match chain.iter().position(|it| it.rank == peer.rank) {
+                    Some(at) => chain.split_off(at),
+                    None => {
+                        chain.push(peer);
+                        continue;
+                    }
+                }
+            }
+            // The peer is in a collective, or is not seen, or any rank may send.
+            _ => vec![waiter],
+        };
+        return Some(Root { waiter, awaited, peer, late });
+    }
+}
+
+/// Ranks wait for messages.
+fn awaiting(members: &[Member]) -> Option<Verdict> {
+    let is_idle = |it: &Member| it.inside.is_none() && it.awaited.is_none();
+    let mut roots: Vec<_> = members
+        .iter()
+        .filter(|it| it.awaited.is_some())
+        .filter_map(|it| Some((it, root_of(members, it)?)))
+        .collect();
+    let has_idle = |root: &Root<'_>| root.late.iter().any(|it| is_idle(it));
+    let first = members.iter().map(|it| it.seq).min()?;
+    // Ranks in a collective wait for those that are outside, which explain more than messages.
+    let is_late = |it: &Member| is_idle(it) && it.seq == first && !it.has_moved;
+    let calls = members.iter().any(|it| it.inside.is_some());
+    if calls && members.iter().any(is_late) && !roots.iter().any(|(_, root)| has_idle(root)) {
+        return None;
+    }
+    if roots.iter().any(|(_, root)| has_idle(root)) {
+        roots.retain(|(_, root)| has_idle(root));
+    }
+    // The longest wait comes first.
+    roots.sort_by_key(|(waiter, _)| std::cmp::Reverse(waiter.awaited.map(|it| it.age)));
+    let mut late = Vec::<&Member>::new();
+    for member in roots.iter().flat_map(|(_, root)| &root.late) {
+        if !late.iter().any(|it| it.rank == member.rank) {
+            late.push(member);
+        }
+    }
+    late.sort_by_key(|it| it.rank);
+    let (waiter, root) = roots.first()?;
+    let in_calls = members.iter().filter(|it| it.inside.is_some() && !it.has_moved);
+    let of_calls = in_calls.filter(|it| late.iter().all(|late| late.seq <= it.seq));
+    let wait = of_calls.map(|it| it.age).chain(waiter.awaited.map(|it| it.age)).max()?;
+    let usual = late.iter().map(|it| it.usual);
+    let usual = usual.chain(roots.iter().map(|(waiter, _)| waiter.longest_wait)).max()?;
+    let health = health_of(wait, usual)?;
+    let Root { waiter, awaited, peer, .. } = root;
+    let place = match peer {
+        None if awaited.message.peer.is_some() => ", which is not seen".to_owned(),
+        None => String::new(),
+        Some(Member { inside: Some(operation), seq, .. }) => {
+            format!(", which is in {operation} #{seq}")
+        }
+        Some(Member { awaited: Some(other), .. }) => {
+            format!(", which waits for {}", described_message(other.message))
+        }
+        Some(Member { elsewhere: Some(call), .. }) => format!(", which has been in {call}"),
+        Some(Member { age, .. }) => {
+            format!(", which has been outside ringfold for {}", seconds(*age))
+        }
+    };
+    let others: Vec<_> = members.iter().collect();
+    let others = match waiting(&others, late.first()?.seq, &[]) {
+        Some(others) => format!("; {others}"),
+        None if roots.len() > 1 => format!("; {} ranks wait for messages", roots.len()),
+        None => String::new(),
+    };
+    let (waiter, age, message) =
+        (named(&[waiter]), seconds(awaited.age), described_message(awaited.message));
+    let sentence = format!("{waiter} waits {age} for {message}{place}{others}");
+    Some(verdict(health, sentence, &late))
+}
+
+/// The judgement on a wait of ranks, where one usually lasts for this time at most. `None` if it is
+/// not long.
+fn health_of(wait: Duration, usual: Duration) -> Option<Health> {
+    if wait >= HUNG_AFTER.max(usual * UNUSUAL) {
+        Some(Health::Hung)
+    } else {
+        (wait >= SLOW_AFTER.max(usual * LONG)).then_some(Health::Slow)
+    }
+}
+
 /// Ranks wait in a call that others have not begun.
 fn late(members: &[Member]) -> Option<Verdict> {
     let first = members.iter().map(|it| it.seq).min()?;
@@ -171,18 +301,13 @@ fn late(members: &[Member]) -> Option<Verdict> {
     let (usual, out) = (late.iter().map(|it| it.usual).max()?, late.iter().map(|it| it.age).max()?);
     // Ranks that wait in this call for longer than the late one is outside began it before.
     let wait = waiters.iter().map(|it| it.age).max()?;
-    let health = match wait {
-        _ if is_within => return None,
-        wait if wait >= HUNG_AFTER.max(usual * UNUSUAL) => Health::Hung,
-        wait if wait >= SLOW_AFTER.max(usual * LONG) => Health::Slow,
-        _ => return None,
-    };
+    let health = health_of(wait, usual).filter(|_| !is_within)?;
     let verb = if late.len() == 1 { "has" } else { "have" };
     let place = match late.iter().find_map(|it| it.elsewhere.as_ref()) {
         Some(call) if late.len() == 1 => format!("has been in {call}"),
         _ => format!("{verb} been outside ringfold for {}", seconds(out)),
     };
-    let sentence = format!("{} {place}; {}", named(&late), waiting(&waiters, first));
+    let sentence = format!("{} {place}; {}", named(&late), waiters_of(&waiters, &late));
     Some(verdict(health, sentence, &late))
 }
 
@@ -191,16 +316,30 @@ fn verdict(health: Health, sentence: String, ranks: &[&Member]) -> Verdict {
     Verdict { health, sentence, ranks: ranks.iter().map(|it| it.rank).collect(), is_indirect }
 }
 
-/// The ranks that are in a call, of those that are not before call `seq`.
-fn waiting(members: &[&Member], seq: u64) -> String {
+/// The ranks that wait for these `late` ones.
+fn waiters_of(members: &[&Member], late: &[&Member]) -> String {
+    let first = late.iter().map(|it| it.seq).min().unwrap_or(0);
+    waiting(members, first, late).unwrap_or_else(|| "no rank waits for it yet".to_owned())
+}
+
+/// The ranks that are in call `seq` or a later one. If there are none, a rank that waits for a
+/// message of one of these `peers`.
+fn waiting(members: &[&Member], seq: u64, peers: &[&Member]) -> Option<String> {
     let waiters: Vec<_> =
         members.iter().filter(|it| it.seq >= seq && it.inside.is_some()).collect();
     let Some(first) = waiters.iter().min_by_key(|it| it.seq) else {
-        return "no rank waits for it yet".to_owned();
+        let is_peer = |rank: u32| peers.iter().any(|it| it.rank == u64::from(rank));
+        let waits = |it: &&&Member| {
+            it.awaited.is_some_and(|awaited| awaited.message.peer.is_some_and(is_peer))
+        };
+        let waiter = members.iter().filter(waits).max_by_key(|it| it.awaited.map(|it| it.age))?;
+        let Awaited { message, age } = waiter.awaited?;
+        let (age, message) = (seconds(age), described_message(message));
+        return Some(format!("{} waits {age} for {message}", named(&[waiter])));
     };
     let (operation, seq) = (first.inside.as_deref().unwrap_or_default(), first.seq);
     let verb = if waiters.len() == 1 { "rank waits" } else { "ranks wait" };
-    format!("{} {verb} for it in {operation} #{seq}", waiters.len())
+    Some(format!("{} {verb} for it in {operation} #{seq}", waiters.len()))
 }
 
 /// These ranks, as in `rank 3 (PID 4711)` or `ranks 3 5 7`.

@@ -12,6 +12,8 @@ fn waiting_for(seconds: u64) -> Vec<Member> {
         inside: Some("allreduce".to_owned()),
         age: Duration::from_secs(seconds),
         usual: Duration::from_millis(20),
+        awaited: None,
+        longest_wait: Duration::ZERO,
         has_moved: false,
         elsewhere: None,
         failure: None,
@@ -88,4 +90,69 @@ fn a_rank_that_waits_elsewhere_is_an_indirect_cause() {
     members[3].elsewhere = Some("barrier #7 of the group \"b\"".to_owned());
     let seen = judge(&members, 8);
     assert!(seen.is_indirect && seen.sentence.contains("has been in barrier #7"), "{seen:?}");
+}
+
+/// Rank `waiter` waits for a message of rank `peer` with tag 7 for these seconds, outside of calls.
+fn awaits(members: &mut [Member], waiter: usize, peer: u32, seconds: u64) {
+    let message = AwaitedMessage { is_sent: false, peer: Some(peer), tag: Some(7) };
+    let age = Duration::from_secs(seconds);
+    (members[waiter].inside, members[waiter].awaited) = (None, Some(Awaited { message, age }));
+}
+
+#[test]
+fn the_end_of_a_chain_of_messages_is_named() {
+    let mut members = waiting_for(41);
+    members.iter_mut().for_each(|it| it.inside = None);
+    for (waiter, peer) in [(3, 1), (4, 3), (5, 4)] {
+        awaits(&mut members, waiter, peer, 12 - u64::from(peer));
+    }
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[1][..]), "{seen:?}");
+    let sentence = "rank 3 (PID 103) waits 11 s for a message of rank 1 with tag 7, which has been \
+                    outside ringfold for 41 s; 3 ranks wait for messages";
+    assert_eq!(seen.sentence, sentence);
+    // It always takes that long.
+    members[5].longest_wait = Duration::from_secs(9);
+    assert_eq!(judge(&members, 8).health, Health::Healthy);
+    // The messages come.
+    members[5].longest_wait = Duration::ZERO;
+    members[1].has_moved = true;
+    assert_eq!(judge(&members, 8).health, Health::Healthy);
+}
+
+#[test]
+fn a_message_that_does_not_come_is_named() {
+    // Rank 0 waits for rank 3 in the collective, and rank 3 for a message of rank 0.
+    let mut members = one_is_late(12);
+    awaits(&mut members, 3, 0, 12);
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[3][..]), "{seen:?}");
+    let sentence = "rank 3 (PID 103) waits 12 s for a message of rank 0 with tag 7, which is in \
+                    allreduce #812; 7 ranks wait for it in allreduce #812";
+    assert_eq!(seen.sentence, sentence);
+    // A rank outside explains it.
+    members[6].inside = None;
+    awaits(&mut members, 3, 6, 12);
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[6][..]), "{seen:?}");
+    members[3].awaited = None;
+    members[3].inside = Some("allreduce".to_owned());
+    let seen = judge(&members, 8);
+    assert_eq!(seen.ranks, [6]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_named() {
+    let mut members = waiting_for(9);
+    members.iter_mut().for_each(|it| it.inside = None);
+    awaits(&mut members, 2, 5, 9);
+    awaits(&mut members, 5, 2, 9);
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[2, 5][..]), "{seen:?}");
+    let sentence = "rank 5 (PID 105) waits 9.0 s for a message of rank 2 with tag 7, which waits \
+                    for a message of rank 5 with tag 7; 2 ranks wait for messages";
+    assert_eq!(seen.sentence, sentence);
+    awaits(&mut members, 5, 2, 0);
+    awaits(&mut members, 2, 5, 0);
+    assert_eq!(judge(&members, 8).health, Health::Healthy);
 }

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use ringfold_bootstrap::AwaitedMessage;
 use ringfold_collectives::Progress;
 
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
@@ -43,6 +44,11 @@ pub(crate) trait Work {
     /// `CallError::Foreign` or `CallError::Left` with that rank.
     fn check_peers(&mut self, _router: &Router, _watch: &Watch) -> Result<(), CallError> {
         Ok(())
+    }
+
+    /// The message for which the work waits, for the record; `None` if it is a logged call.
+    fn awaited(&mut self) -> Option<AwaitedMessage> {
+        None
     }
 }
 
@@ -86,7 +92,11 @@ pub(crate) fn block_on(
     work.lease(router);
     let outcome = match work.advance(router, watch, usize::MAX) {
         Ok(Progress::Done) if work.is_flushed(router) => Ok(()),
-        Ok(_) => finish(&mut Driven { work, router, watch }, policy, timeout),
+        Ok(_) => {
+            let finished = finish(&mut Driven { work, router, watch }, policy, timeout);
+            watch.has_waited();
+            finished
+        }
         Err(error) => Err(error),
     };
     // The other ranks may have given the call up while this process was stopped.
@@ -199,6 +209,7 @@ impl<W: Work> Drive for Driven<'_, W> {
         let awake = is_awake(*work, router, watch);
         let parked = if matches!(awake, Ok(false)) {
             let longest = work.park_limit();
+            work.awaited().into_iter().for_each(|message| watch.waits(message));
             let is_woken = park_on(router, watch, None, limit.min(longest));
             if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
         } else {

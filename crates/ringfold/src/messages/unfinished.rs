@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ringfold_bootstrap::AwaitedMessage;
 use ringfold_types::Rank;
 
-use super::ends::Receiving;
+use super::ends::{End, Receiving};
 use super::post::{Post, front};
 use crate::error::{CallError, Message, Operation};
 use crate::router::Router;
@@ -14,6 +15,7 @@ struct Unfinished {
     peer: Option<Rank>,
     operation: Operation,
     deadline: Option<Instant>,
+    end: End,
 }
 
 impl Post {
@@ -57,12 +59,28 @@ impl Post {
         first.map(|(_, operation)| operation)
     }
 
+    /// The first unfinished message whose outcome goes to an end for which `is_awaited` holds.
+    pub(crate) fn awaited(&mut self, is_awaited: impl Fn(&End) -> bool) -> Option<AwaitedMessage> {
+        let all = self.all().into_iter().filter(|it| is_awaited(&it.end));
+        let message = |operation| match operation {
+            Operation::Message(Message { is_sent, peer, tag, .. }) => {
+                Some(AwaitedMessage { is_sent, peer: Some(peer.0), tag: Some(tag) })
+            }
+            Operation::Receive { from, tag, .. } => {
+                Some(AwaitedMessage { is_sent: false, peer: from.map(|it| it.0), tag })
+            }
+            _ => None,
+        };
+        all.filter_map(|it| message(it.operation)).next()
+    }
+
     /// All unfinished messages: first the receives from named ranks, then others, then the sends.
     fn all(&mut self) -> Vec<Unfinished> {
         let of_receiving = |peer, it: &mut Receiving| Unfinished {
             peer,
             operation: it.operation(),
             deadline: it.deadline,
+            end: it.end.clone(),
         };
         let mut all = Vec::new();
         for inbox in &mut self.inboxes {
@@ -74,6 +92,7 @@ impl Post {
             peer: Some(it.to),
             operation: Operation::Message(it.message()),
             deadline: it.deadline,
+            end: it.end.clone(),
         }));
         all
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use ringfold_bootstrap::AwaitedMessage;
 use ringfold_collectives::Progress;
 
+use super::ends::End;
 use super::post::Post;
 use crate::error::CallError;
 use crate::execute::Work;
@@ -37,6 +39,10 @@ impl Work for Alone<'_> {
 
     fn check_peers(&mut self, router: &Router, watch: &Watch) -> Result<(), CallError> {
         self.0.check_peers(router, watch)
+    }
+
+    fn awaited(&mut self) -> Option<AwaitedMessage> {
+        self.0.awaited(|end| matches!(end, End::Foreground))
     }
 }
 

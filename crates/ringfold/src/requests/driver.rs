@@ -1,6 +1,7 @@
 //! Drives started calls: takes the engine of a communicator out of its slot, advances its calls,
 //! and puts it back.
 
+use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::backoff::PARK_MAX;
 use crate::config::CallProgress;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::messages::End;
 use crate::ticket::Ticket;
 
 /// Passes over the calls before a thread puts the engine back, though more can move.
@@ -90,7 +92,8 @@ impl Slot<Engine> {
             if let Some(engine) = state.engine.take_if(|_| !self.is_recalled()) {
                 drop((state, waiting));
                 let mut held = Held::new(self, engine);
-                held.engine().drive(|engine| {
+                let is_own = |end: &End| matches!(end, End::Started(it) if ptr::eq(&**it, ticket));
+                held.engine().drive(is_own, |engine| {
                     if engine.progress == CallProgress::Caller {
                         callers::advance_others(self);
                     }
