@@ -1,13 +1,18 @@
 """Starts programs under torchrun, or each rank by itself."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 SECONDS = 120
+
+#: For jobs in which processes start one after the other.
+LONG_SECONDS = 600
 
 
 def torchrun(ranks, program, *arguments, options=(), take_over=False):
@@ -18,6 +23,25 @@ def torchrun(ranks, program, *arguments, options=(), take_over=False):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **take_over}
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    if ended.returncode:
+        raise AssertionError(f"{program} failed:\n{ended.stdout}\n{ended.stderr}")
+    return ended.stdout
+
+
+def ringrun():
+    """The path of ringrun, or None: that of PATH, or one that cargo has built here."""
+    target = Path(__file__).resolve().parents[2] / "target"
+    built = [target / profile / "ringrun" for profile in ("release", "debug")]
+    return shutil.which("ringrun") or next((str(path) for path in built if path.exists()), None)
+
+
+def under_ringrun(ranks, program, *arguments, options=()):
+    """Runs a program on this many ranks, some of which may end, and returns what it printed."""
+    command = [ringrun(), "-n", ranks, *options, sys.executable, program, *arguments]
+    ended = subprocess.run(
+        list(map(str, command)), env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
+        text=True, timeout=LONG_SECONDS,
     )
     if ended.returncode:
         raise AssertionError(f"{program} failed:\n{ended.stdout}\n{ended.stderr}")

@@ -7,12 +7,41 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from launch import numbers, spread, torchrun
+from launch import numbers, ringrun, spread, torchrun, under_ringrun
 
 JOBS = Path(__file__).parent / "jobs"
 
 #: The relative difference of losses that the order of summation explains.
 TOLERANCE = 2e-4
+
+#: How often ringrun starts a rank again, at most.
+RESTARTS = 12
+
+
+def replaced(case, deaths, *options):
+    """A job of four ranks loses some, and ringrun replaces them. Its loss is that without deaths."""
+    if ringrun() is None:
+        case.skipTest("ringrun is not built")
+
+    def end(deaths):
+        text = under_ringrun(
+            4, JOBS / "survive.py", "--replace", 60, "--deaths", deaths, *options,
+            options=[f"--restart={RESTARTS}"],
+        )
+        processes = {}
+        for process, step in re.findall(r"process (\d+) goes on at step (\d+) as rank . of 4", text):
+            processes.setdefault(int(step), set()).add(process)
+        (loss,) = numbers(text)
+        return loss, processes
+
+    expected, _ = end("")
+    loss, processes = end(",".join(f"{step}:{rank}" for step, rank in deaths))
+    case.assertEqual(list(processes), [0, *(step for step, _ in deaths)])
+    groups = list(processes.values())
+    for before, after in zip(groups, groups[1:]):
+        # All but one process live on.
+        case.assertEqual([len(after), len(before & after)], [4, 3], groups)
+    case.assertLessEqual(abs(loss - expected), TOLERANCE * expected, (loss, expected))
 
 
 class Jobs(unittest.TestCase):
@@ -38,9 +67,8 @@ class Jobs(unittest.TestCase):
             self.same_as_gloo("digits", ranks)
 
     def test_ddp_goes_on_without_the_dead(self):
-        def end(deaths):
+        def end(deaths, dead):
             ended = spread(4, JOBS / "survive.py", "--deaths", deaths)
-            dead = {int(entry.split(":")[1]) for entry in deaths.split(",") if entry}
             statuses = [-9 if rank in dead else 0 for rank in range(4)]
             texts = [text for _, text, _ in ended]
             self.assertEqual([status for status, _, _ in ended], statuses, texts)
@@ -48,11 +76,14 @@ class Jobs(unittest.TestCase):
             lasting = [re.findall(r"process (\d+) goes on", text) for text in texts]
             return loss, [lines for rank, lines in enumerate(lasting) if rank not in dead]
 
-        expected, _ = end("")
-        # Rank 0 had the store by which the ranks met.
-        loss, (one,) = end("20:3,40:0,60:2")
+        expected, _ = end("", [])
+        # Rank 0 had the store by which the ranks met. Rank 1 of the last two was rank 2.
+        loss, (one,) = end("20:3,40:0,60:1", [0, 2, 3])
         self.assertEqual([len(one), len(set(one))], [3, 1], one)
         self.assertLessEqual(abs(loss - expected), TOLERANCE * expected, (loss, expected))
+
+    def test_ddp_goes_on_with_new_processes(self):
+        replaced(self, [(20, 3), (40, 0), (60, 2)])
 
     def test_ddp_of_a_transformer(self):
         for ranks in [1, 2, 4]:

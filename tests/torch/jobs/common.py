@@ -9,9 +9,9 @@ import torch.distributed as dist
 DIGITS = Path(__file__).parents[3] / "crates/ringfold/examples/digits/digits.txt"
 
 
-def begin(**more):
-    """Joins the process group of the backend that the command line names. Programs may have more
-    options, each with its default."""
+def begin(make=True, **more):
+    """Joins the process group of the backend that the command line names, unless the program has
+    made it. Programs may have more options, each with its default."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="ringfold")
     parser.add_argument("--folder", default=".")
@@ -20,7 +20,8 @@ def begin(**more):
     options = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    dist.init_process_group(options.backend)
+    if make:
+        dist.init_process_group(options.backend)
     return options
 
 

@@ -1,13 +1,18 @@
-"""Trains a classifier of digits with DDP, and goes on without the ranks that die.
+"""Trains a classifier of digits with DDP, and goes on when ranks die.
 
-`--deaths 40:0,80:2` has rank 0 kill itself at step 40, and rank 2 at step 80. The survivors go on
-with the model, the optimizer and the step of one of them. The batches do not depend on the ranks.
+By `--deaths 40:0,80:2` the rank that is then rank 0 kills itself at step 40, and rank 2 at step 80.
+The survivors go on with the model, the optimizer and the step of one of them. The batches do not depend on the ranks.
+
+With `--replace SECONDS`, under `ringrun --restart`, they wait for a new process in place of a dead
+one, and give it the state. With `--pause SECONDS` each step takes longer.
 """
 
 import os
 import signal
 import sys
+import time
 
+import ringfold
 import ringfold.torch
 import torch
 import torch.distributed as dist
@@ -15,7 +20,6 @@ from common import begin, digits, part, say
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 100
 BATCH = 64
 
 
@@ -25,9 +29,23 @@ def batch(step, count):
     return torch.randperm(count, generator=generator)[:BATCH]
 
 
-def survivors(model, optimizer, step):
-    """Makes the group of the survivors, with the state of the rank that has come furthest."""
-    ringfold.torch.shrink()
+def others(comm, seconds):
+    """Makes the group of the survivors, and of the processes that replace the dead."""
+    if comm is None:
+        ringfold.torch.shrink()
+        return None
+    comm = comm.shrink()
+    while comm.size < int(os.environ["RINGFOLD_SIZE"]):
+        larger = comm.wait_for_replacement(seconds)
+        if larger is None:
+            break
+        comm = larger
+    ringfold.torch.adopt(comm)
+    return comm
+
+
+def share(model, optimizer, step):
+    """Gives all ranks the state of the rank that has come furthest."""
     steps = [None] * dist.get_world_size()
     dist.all_gather_object(steps, step)
     root = steps.index(max(steps))
@@ -42,17 +60,25 @@ def survivors(model, optimizer, step):
 
 
 def main():
-    options = begin(deaths="")
-    first = dist.get_rank()
-    deaths = [entry.split(":") for entry in options.deaths.split(",") if entry]
-    ends = {int(step) for step, rank in deaths if int(rank) == first}
+    defaults = {"deaths": "", "replace": "0", "pause": "0", "steps": "100"}
+    if "--replace" in sys.argv:
+        comm = ringfold.init()
+        ringfold.torch.adopt(comm)
+        options = begin(make=False, **defaults)
+    else:
+        comm, options = None, begin(**defaults)
+    deaths = [tuple(map(int, entry.split(":"))) for entry in options.deaths.split(",") if entry]
     images, labels = digits()
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    step, parallel = 0, None
-    while step < STEPS:
-        if step in ends:
+    # A new process has lost nothing, and the others have come further.
+    step = 0 if comm is None else share(model, optimizer, 0)
+    begun, parallel = step, None
+    while step < int(options.steps):
+        # A step that a death has interrupted begins again.
+        if (step, dist.get_rank()) in deaths and step > begun:
             os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(options.pause))
         rows = part(batch(step, len(images)))
         try:
             parallel = parallel or DistributedDataParallel(model, bucket_cap_mb=0.005)
@@ -62,7 +88,8 @@ def main():
             (loss * dist.get_world_size() / BATCH).backward()
         except RuntimeError as error:
             print(f"rank {dist.get_rank()}: {error}", file=sys.stderr, flush=True)
-            step, parallel = survivors(model, optimizer, step), None
+            comm, parallel = others(comm, float(options.replace)), None
+            step = begun = share(model, optimizer, step)
             continue
         optimizer.step()
         step += 1

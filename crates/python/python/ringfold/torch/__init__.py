@@ -4,6 +4,7 @@
 needs torch 2.14 or later, which has backends in Python.
 """
 
+import datetime
 import re
 
 #: The first version of torch with backends in Python.
@@ -41,6 +42,19 @@ def shrink(group=None):
     from ringfold.torch._recovery import shrink
 
     return shrink(group)
+
+
+def adopt(comm, timeout=datetime.timedelta(minutes=30)):
+    """Makes the ranks of a `ringfold.Communicator` the default process group, in place of one that
+    exists, which ends with all its groups.
+
+    Every rank of the communicator must call it. Blocks until all have, for at most the timeout, which
+    is also that of the operations. The process group owns the communicator: the program may `shrink`
+    it after a failure, and must not make other calls of it. Raises what the communicator raises.
+    """
+    from ringfold.torch._recovery import adopt
+
+    return adopt(comm, timeout)
 
 
 def register(name="ringfold"):

@@ -483,8 +483,7 @@ class RingfoldBackend(Backend):
         child = RingfoldBackend(store, ranks.index(self._rank), len(ranks), timeout)
         if opts is not None:
             child._options = opts
-        _backends.add(child)
-        return child
+        return keep(child)
 
     def survive(self):
         """Makes a communicator of the ranks that survive a failure."""
@@ -496,9 +495,7 @@ class RingfoldBackend(Backend):
     def successor(self, comm, store):
         """The backend of the survivors, which have this communicator."""
         timeout = self._options._timeout
-        child = RingfoldBackend(store, comm.rank, comm.size, timeout, self._is_world, comm)
-        _backends.add(child)
-        return child
+        return keep(RingfoldBackend(store, comm.rank, comm.size, timeout, self._is_world, comm))
 
     def former_ranks(self, comm):
         """The ranks in this group of the ranks that survive."""
@@ -540,7 +537,7 @@ class RingfoldBackend(Backend):
             self._comm.abort("the group was reconfigured")
         self._leave(wait=False)
         self._adopt(comm, rank, size, PrefixStore(f"reconfigured/{opts.uuid}", self._first_store))
-        _backends.add(self)
+        keep(self)
         return Work([], [])
 
     def perform_nocolor_split(self, _device):
@@ -651,12 +648,17 @@ def check_sizes(tensors, like, name):
 _backends = set()
 
 
+def keep(backend):
+    """Keeps a backend until it is shut down or aborted."""
+    _backends.add(backend)
+    return backend
+
+
 def create(opts, backend_options=None):
     """Makes the backend of a process group. torch calls it on every rank of the group. With
     `enable_reconfigure` it makes the process group, which waits for its first ranks."""
     store, rank, size, timeout = connect(opts), opts.group_rank, opts.group_size, opts.timeout
     comm = Absent() if opts.enable_reconfigure else None
     is_world = not opts.global_ranks_in_group
-    backend = RingfoldBackend(store, rank, size, timeout, is_world, comm)
-    _backends.add(backend)
+    backend = keep(RingfoldBackend(store, rank, size, timeout, is_world, comm))
     return Group(store, backend) if opts.enable_reconfigure else backend

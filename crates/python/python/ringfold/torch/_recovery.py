@@ -7,7 +7,8 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, ProcessGroup, TCPStore, distributed_c10d
 
-from ringfold.torch._backend import RingfoldBackend
+from ringfold.torch import DEVICES, register
+from ringfold.torch._backend import RingfoldBackend, keep
 
 #: The length of the name of a host, in bytes, with the port.
 ADDRESS_BYTES = 256
@@ -30,15 +31,34 @@ def shrink(group=None):
     config = distributed_c10d._world.pg_backend_config[group]
     tag = distributed_c10d._get_process_group_name(group)
     distributed.destroy_process_group(group)
+    # The default group has the numbers that all others refer to.
+    return enter(child, store, tag, name, config, None if is_world else members)
+
+
+def adopt(comm, timeout):
+    """See `ringfold.torch.adopt`."""
+    if not hasattr(distributed.Backend, "RINGFOLD"):
+        register()
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    comm.set_timeout(timeout.total_seconds())
+    store = meet(comm, timeout)
+    backend = RingfoldBackend(store, comm.rank, comm.size, timeout, True, comm)
+    config = ",".join(f"{device}:ringfold" for device in DEVICES)
+    return enter(keep(backend), store, "ringfold", "ringfold", config)
+
+
+def enter(backend, store, tag, name, config, members=None):
+    """Makes a process group known to torch: the default one, or one of these members of it."""
+    comm = backend._comm
     new = ProcessGroup(PrefixStore(f"{tag}/{comm.epoch}/", store), comm.rank, comm.size)
     for device in devices_of(config):
-        new._register_backend(torch.device(device), ProcessGroup.BackendType.CUSTOM, child)
+        new._register_backend(torch.device(device), ProcessGroup.BackendType.CUSTOM, backend)
     new._set_default_backend(ProcessGroup.BackendType.CUSTOM)
     new._set_group_name(f"{tag.split('/epoch')[0]}/epoch {comm.epoch}")
-    new._set_group_desc(f"the survivors of {tag}")
-    if is_world:
+    new._set_group_desc(f"{tag}, as its ranks are in epoch {comm.epoch}")
+    if members is None:
         distributed_c10d._update_default_pg(new)
-        # The default group has the numbers that all others refer to.
         members = range(comm.size)
     distributed_c10d._register_pg_in_world(
         pg=new, backend_name=name, store=store, group_name=new.group_name, backend_config=config,
@@ -75,7 +95,8 @@ def meet(comm, timeout):
 
 def own_address():
     """The address from which this host reaches the first rank of the job."""
-    first = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    launcher = os.environ.get("RINGFOLD_RENDEZVOUS", "127.0.0.1").rpartition(":")[0]
+    first = os.environ.get("MASTER_ADDR", launcher.strip("[]") or "127.0.0.1")
     family, kind, _, _, address = socket.getaddrinfo(first, 1, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)
