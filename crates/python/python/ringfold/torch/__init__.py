@@ -48,9 +48,9 @@ def adopt(comm, timeout=datetime.timedelta(minutes=30)):
     """Makes the ranks of a `ringfold.Communicator` the default process group, in place of one that
     exists, which ends with all its groups.
 
-    Every rank of the communicator must call it. Blocks until all have, for at most the timeout, which
-    is also that of the operations. The process group owns the communicator: the program may `shrink`
-    it after a failure, and must not make other calls of it. Raises what the communicator raises.
+    Every rank of the communicator must call it. Blocks until all have, for at most the timeout,
+    which is also that of the operations. The process group owns the communicator: the program may
+    `shrink` it after a failure, and makes no other call of it. Raises what the communicator raises.
     """
     from ringfold.torch._recovery import adopt
 
