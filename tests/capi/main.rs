@@ -89,10 +89,10 @@ fn misuse_is_an_error_with_a_message() {
 }
 
 #[test]
-fn ranks_meet_without_a_launcher_and_abort() {
+fn ranks_meet_without_a_launcher_abort_and_grow() {
     let Some(installed) = Installed::get() else { return };
     let program = installed.compile("meet");
-    for way in ["id", "store", "abort", "fork"] {
+    for way in ["id", "store", "abort", "fork", "grow"] {
         let outcome = run(Command::new(&program).args([way, "3", "3"]), DEADLINE);
         assert_eq!(outcome.stdout, "content\n");
     }

@@ -162,6 +162,14 @@ fn the_old_communicator_keeps_its_inputs_windows_and_groups() {
     survivors_know(package, "after", 4);
 }
 
+#[test]
+fn a_newcomer_joins_reduces_and_leaves() {
+    let Some(package) = package() else { return };
+    for transport in ["shm", "tcp"] {
+        all_are_content(package, 2, "grow", transport);
+    }
+}
+
 /// Runs a program whose last rank dies.
 fn survivors_know(package: &Path, program: &str, ranks: usize) {
     for transport in ["shm", "tcp"] {

@@ -12,6 +12,7 @@ import time
 import weakref
 from datetime import timedelta
 
+import ringfold.torch
 import torch
 import torch.distributed as dist
 
@@ -544,6 +545,27 @@ def reconfigured(rank, size):
     # The mean of the ranks that are left.
     say("gradient", model.module.weight.grad.tolist())
     dist.destroy_process_group()
+
+
+def flights(rank, size):
+    """Rank 1 sleeps where the others reduce. All write what torch's Flight Recorder has."""
+    dist.all_reduce(torch.ones(4))
+    dist.broadcast(torch.ones(5), 0, async_op=True).wait()
+    dist.barrier()
+    dumped = threading.Event()
+
+    def dump():
+        time.sleep(2)
+        say("dumped", ringfold.torch.dump_flights(os.environ["FLIGHTS"]))
+        dumped.set()
+
+    threading.Thread(target=dump).start()
+    if rank == 1:
+        # The hang.
+        dumped.wait()
+        time.sleep(4)
+    dist.all_reduce(torch.ones(6))
+    dumped.wait()
 
 
 def profiled(rank, size):

@@ -1,6 +1,11 @@
 """Ranks that end, tensors that are rare, and what groups leave behind."""
 
+import os
+import pickle
 import re
+import subprocess
+import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -162,6 +167,32 @@ class Faults(unittest.TestCase):
             self.assertEqual(lines[9:12], [
                 f"rank {3 - first} of 3", "ranks [3, 2, 1]", "gradient [[2.0, 2.0]]",
             ])
+
+    def test_the_flight_recorder_names_a_rank_that_hangs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["FLIGHTS"] = folder
+            self.run_ranks(3, "flights")
+            files = [pickle.loads((Path(folder) / f"rank_{rank}").read_bytes()) for rank in range(3)]
+            module = "torch.distributed.flight_recorder.fr_trace"
+            command = [sys.executable, "-m", module, folder]
+            ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        text = ended.stdout + ended.stderr
+        self.assertIn("Not all ranks joining collective, sequence number: 4", text)
+        self.assertIn("missing ranks: {1}", text)
+        for rank, file in enumerate(files):
+            entries = file["entries"]
+            states = [entry["state"] for entry in entries]
+            self.assertEqual(states, ["completed"] * 3 + ["started"] * (rank != 1))
+            for entry in entries[:3]:
+                begin, end = (
+                    entry[f"time_discovered_{name}_ns"] for name in ["started", "completed"]
+                )
+                self.assertLessEqual(entry["time_created_ns"], begin)
+                self.assertLess(begin, end)
+                self.assertAlmostEqual(entry["duration_ms"], (end - begin) / 1e6)
+            (status,) = file["pg_status"].values()
+            self.assertEqual(status["last_completed_collective"], 3)
+            self.assertEqual(status["last_started_collective"], 3 + (rank != 1))
 
     def test_events_of_the_profiler(self):
         first, second = self.run_ranks(2, "profiled")

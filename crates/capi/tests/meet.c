@@ -1,6 +1,6 @@
 /* Ranks without a launcher: meet WAY SIZE ROUNDS. The process forks its ranks. They meet by a unique
- * id or by a key-value store, both in a folder, as often as ROUNDS says. WAY is id, store, abort
- * or fork.
+ * id or by a key-value store, both in a folder, as often as ROUNDS says. WAY is id, store, abort,
+ * fork or grow.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -132,12 +132,59 @@ static void fork_in_call(ringfold_comm_t comm, uint32_t rank) {
     }
 }
 
+/* Adds up 1 to `size` on the ranks of a communicator. */
+static void add_up(ringfold_comm_t comm, uint32_t rank, uint32_t size) {
+    uint32_t value = rank + 1, number, count;
+    OK(ringfold_comm_rank(comm, &number));
+    OK(ringfold_comm_size(comm, &count));
+    CHECK(number == rank && count == size);
+    OK(ringfold_all_reduce(NULL, &value, 1, RINGFOLD_UINT32, RINGFOLD_SUM, comm));
+    CHECK(value == size * (size + 1) / 2);
+}
+
+/* The last rank joins the others while they run, and leaves again. They go on without it. */
+static void grow(uint32_t rank, uint32_t size, int round) {
+    struct ringfold_unique_id id;
+    ringfold_comm_t comm, larger, smaller;
+    enum ringfold_result error = RINGFOLD_SUCCESS;
+    char key[32];
+    size_t length;
+    int used = 0;
+    snprintf(key, sizeof key, "door-%d", round);
+    if (rank == size - 1) {
+        CHECK(wait_for(&used, key, 60000, &id, sizeof id, &length) == 0);
+        OK(ringfold_init_as_newcomer(RINGFOLD_VERSION, &id, &larger));
+        add_up(larger, rank, size);
+        OK(ringfold_comm_free(larger));
+        return;
+    }
+    comm = join(1, rank, size - 1, round);
+    add_up(comm, rank, size - 1);
+    if (rank == 0) {
+        OK(ringfold_unique_id_create(RINGFOLD_VERSION, &id));
+        CHECK(set(&used, key, &id, sizeof id) == 0);
+    }
+    OK(ringfold_comm_grow(comm, 1, rank == 0 ? &id : NULL, &larger));
+    CHECK(larger);
+    add_up(larger, rank, size);
+    while (error == RINGFOLD_SUCCESS) error = ringfold_barrier(larger);
+    CHECK(error == RINGFOLD_ERROR_FAILED);
+    CHECK(strstr(ringfold_last_error(), "has left the job"));
+    OK(ringfold_comm_shrink(larger, NULL, 0, &smaller));
+    add_up(smaller, rank, size - 1);
+    OK(ringfold_comm_free(smaller));
+    OK(ringfold_comm_free(larger));
+    OK(ringfold_comm_free(comm));
+}
+
 static int rank_main(const char *way, uint32_t rank, uint32_t size, int rounds) {
     for (int round = 0; round < rounds; round++) {
+        if (strcmp(way, "grow") == 0) {
+            grow(rank, size, round);
+            continue;
+        }
         ringfold_comm_t comm = join(strcmp(way, "store") != 0, rank, size, round);
-        uint32_t value = rank + 1;
-        OK(ringfold_all_reduce(NULL, &value, 1, RINGFOLD_UINT32, RINGFOLD_SUM, comm));
-        CHECK(value == size * (size + 1) / 2);
+        add_up(comm, rank, size);
         ringfold_window_t window;
         void *memory;
         OK(ringfold_window_alloc(64, comm, &window, &memory));

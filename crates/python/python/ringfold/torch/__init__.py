@@ -57,6 +57,21 @@ def adopt(comm, timeout=datetime.timedelta(minutes=30)):
     return adopt(comm, timeout)
 
 
+def dump_flights(folder):
+    """Writes what torch's Flight Recorder has of this process to the file `rank_N` of a folder,
+    which it makes, and returns its path. N is the rank in the default process group.
+
+    torch's recorder does not learn when operations of a backend in Python end. So this adds to
+    those of ringfold their states and times. Any thread may call it at any time, also while an
+    operation hangs. It does not wait for other ranks. Then
+    `python -m torch.distributed.flight_recorder.fr_trace FOLDER` compares the files of all ranks.
+    Raises `OSError` if the file cannot be written.
+    """
+    from ringfold.torch._flights import dump
+
+    return dump(folder)
+
+
 def register(name="ringfold"):
     """Makes the backend known to torch, under this name. torch calls it through an entry point.
 

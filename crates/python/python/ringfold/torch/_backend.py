@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import Backend
 import ringfold
 from ringfold import errors
 from ringfold.torch._bits import copies, replaced
+from ringfold.torch._flights import Flights
 from ringfold.torch._memory import (
     TYPES, combinable, fill, is_memory, joined, on_stream, operation, place, readable, room, writable,
 )
@@ -68,6 +69,7 @@ class RingfoldBackend(Backend):
         self._split_numbers = defaultdict(itertools.count)
         self._pending = deque()
         self._coalesced = None
+        self._flights = Flights()
 
     def rank(self):
         return self._rank
@@ -98,6 +100,7 @@ class RingfoldBackend(Backend):
         if outputs and copies.pairs:
             finish = with_replaced(outputs, finish)
         self._count += 1
+        entry = self._flights.begin()
         is_async = opts.asyncOp or self._coalesced is not None
         limit = opts.timeout
         seconds = limit.total_seconds() if limit > NO_TIME else None
@@ -108,11 +111,13 @@ class RingfoldBackend(Backend):
                     for call, arguments, names in calls
                 ]
                 work = self._keep(Work(handles, outputs, finish, ended(event)))
+                self._flights.watch(entry, handles)
             else:
                 for call, arguments, names in calls:
                     call(*arguments, **names, timeout=seconds)
                 if finish is not None:
                     finish()
+                entry.end()
         except errors.Error as error:
             raise as_torch(error) from error
         finally:
@@ -425,12 +430,13 @@ class RingfoldBackend(Backend):
         if peer == self._rank:
             raise ValueError(f"rank {peer} cannot send to itself")
         event = begin_event(name, tensors) if profiler._is_profiler_enabled else None
-        work = None
+        entry, work = self._flights.begin(), None
         if copies.pairs and name == "recv":
             finish = with_replaced(tensors, finish)
         try:
             handle = call(place(memory), peer, tag, async_op=True, keep=memory)
             work = self._keep(Work([handle], list(tensors), finish, ended(event)))
+            self._flights.watch(entry, [handle])
         except errors.Error as error:
             raise as_torch(error) from error
         finally:
