@@ -36,24 +36,33 @@ class Entry:
         return True
 
 
+#: In place of all entries while torch's recorder is off.
+NO_ENTRY = Entry()
+
+
 class Flights:
     """The last operations of a group, as they began."""
 
     def __init__(self):
+        self._is_on = os.environ.get("TORCH_FR_BUFFER_SIZE") != "0"
         self._entries = deque(maxlen=ENTRIES_MAX)
         #: Those in the background that may run.
         self._open = deque(maxlen=ENTRIES_MAX)
 
     def begin(self):
-        self.look()
+        if not self._is_on:
+            return NO_ENTRY
+        if self._open:
+            self.look()
         entry = Entry()
         self._entries.append(entry)
         return entry
 
     def watch(self, entry, handles):
         """Waits for the end of an operation's calls."""
-        entry.handles = handles
-        self._open.append(entry)
+        if self._is_on:
+            entry.handles = handles
+            self._open.append(entry)
 
     def look(self):
         """Notes which operations have ended since. They end in their order, but for messages."""
