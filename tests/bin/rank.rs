@@ -53,8 +53,8 @@
 //! * `agree STOP`: agrees on flags until a file STOP exists, and shrinks then. Rank 1 revokes the
 //!   communicator meanwhile.
 //! * `survive STOP [replace]`: all-reduces known numbers until a file STOP exists, and shrinks
-//!   after each failure. Prints each cause, each epoch with the identities of its ranks, and the
-//!   time of shrinking. With `replace` it waits for a new rank after each failure;
+//!   after each failure. Prints each cause, each epoch with the identities of its ranks and their
+//!   hosts, and the time of shrinking. With `replace` it waits for a new rank after each failure;
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `stray WHAT`: after 100 calls rank 3 does WHAT for ever: it sleeps, computes (`loop`), or

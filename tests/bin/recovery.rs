@@ -38,12 +38,14 @@ pub(super) fn survive(mut comm: Communicator, stop: &str, replaces: bool) -> Res
     }
 }
 
-/// Prints the epoch of a communicator and the identities of its ranks.
+/// Prints the epoch of a communicator, the identities of its ranks and their hosts.
 fn tell(comm: &Communicator, began: Instant) {
     let identities: Vec<String> =
         (0..comm.size()).map(|rank| comm.identity(Rank::at(rank)).to_string()).collect();
     let (epoch, took) = (comm.epoch(), began.elapsed().as_micros());
     println!("epoch {epoch} of {} in {took} us", identities.join(" "));
+    let host = |rank| comm.layout().host(Rank::at(rank)).to_string();
+    println!("hosts {}", (0..comm.size()).map(host).collect::<Vec<_>>().join(" "));
 }
 
 /// Agrees on flags until the file `stop` exists for a rank. Each flag lacks the bit of its rank,

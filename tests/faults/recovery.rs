@@ -88,6 +88,28 @@ pub(crate) fn the_survivors_of_each_death_go_on(transport: &str) {
     survivors.end(&members);
 }
 
+/// The survivors agree anew on their hosts: one that loses its last rank is none of them any more.
+#[test]
+fn the_layout_is_that_of_the_survivors() {
+    let survivors = Survivors::prepare("shm,tcp", |task, settings| {
+        Ranks::start(5, |rank, command| {
+            command.args(task).env("RINGFOLD_TRANSPORT", "shm,tcp");
+            command.env("RINGFOLD_HOSTID", format!("host-{}", rank / 2));
+            command.envs(settings.iter().copied());
+        })
+    });
+    let mut members = vec![0, 1, 2, 3, 4];
+    for (epoch, (victim, hosts)) in [(3, "0 0 1 2"), (2, "0 0 1")].into_iter().enumerate() {
+        survivors.job.0[victim].signal(Signal::KILL);
+        members.retain(|rank| *rank != victim);
+        survivors.reach(epoch + 1, &members);
+        for rank in &members {
+            assert_eq!(survivors.job.0[*rank].line_within("hosts ", SOON), hosts);
+        }
+    }
+    survivors.end(&members);
+}
+
 /// Ranks agree on value after value, while two of four die and one revokes the communicator.
 pub(crate) fn survivors_agree_on_the_same_values(transport: &str) {
     let start = |task: &[&str], settings: &[(&str, &str)]| start(4, transport, task, settings);
@@ -256,6 +278,8 @@ pub(crate) fn a_killed_rank_is_replaced(transport: &str) {
     std::fs::write(&job.stop, "").unwrap();
     let outcome = job.job.finish(3 * SOON);
     assert_eq!(outcome.code(), 0, "{outcome:?}");
+    let said = "the job has ended well; started again: rank 0 (2 times), rank 1, rank 2";
+    assert!(outcome.stderr.ends_with(&format!("ringrun: {said}\n")), "{outcome:?}");
 }
 
 /// A program that ends at each new start is named, and the survivors go on without it.
@@ -270,6 +294,7 @@ pub(crate) fn a_rank_that_dies_at_each_start_is_named(transport: &str) {
     for said in [
         "rank 3 was killed by signal 9, and starts again in 0.1 s (1 of 2",
         "rank 3 after 2 new starts",
+        "ended well; started again: rank 3 (2 times); gone on without: rank 3",
     ] {
         assert!(outcome.stderr.contains(said), "{said}: {outcome:?}");
     }

@@ -89,8 +89,21 @@ impl Home {
     /// If it does not answer.
     #[must_use]
     pub fn chunks(&self, at: &str) -> Vec<u64> {
-        let chunks = |line: &str| line.split_whitespace().nth(6)?.parse().ok();
-        self.stats(at).lines().skip(2).filter_map(chunks).collect()
+        self.groups(at).into_iter().map(|(_, chunks)| chunks).collect()
+    }
+
+    /// The members and the chunks of each group of the aggregator at `at`.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn groups(&self, at: &str) -> Vec<(usize, u64)> {
+        // The name of the job, which may have spaces, takes 24 columns.
+        let group = |line: &str| {
+            let words: Vec<&str> = line.get(24..)?.split_whitespace().collect();
+            Some((words.get(1)?.parse().ok()?, words.get(6)?.parse().ok()?))
+        };
+        self.stats(at).lines().skip(2).filter_map(group).collect()
     }
 
     fn command(&self) -> Command {

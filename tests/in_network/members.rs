@@ -74,3 +74,30 @@ fn a_rank_that_leaves_while_others_call_is_the_usual_failure() {
     assert_eq!(cause(&members, 1), usual);
     println!("{:?}: {usual}", began.elapsed());
 }
+
+/// The survivors of a death ask the aggregator for a group of their own, which serves their calls.
+#[test]
+fn survivors_ask_the_aggregator_anew() {
+    let home = Home::new();
+    let aggregator = home.aggregator(&[]);
+    let stop = home.path().join("stop");
+    let members = start(&home, &aggregator.at, &["survive", stop.to_str().unwrap()]);
+    members.wait_for("started");
+    let serves = |size: usize| {
+        let began = Instant::now();
+        while !home.groups(&aggregator.at).iter().any(|it| it.0 == size && it.1 > 100) {
+            assert!(began.elapsed() < SOON, "{}", home.stats(&aggregator.at));
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    serves(HOSTS);
+    members.0[1].signal(Signal::KILL);
+    for rank in [0, 2] {
+        members.0[rank].line_within("epoch 1 of 0 2 ", 3 * SOON);
+    }
+    serves(HOSTS - 1);
+    std::fs::write(&stop, "").unwrap();
+    for rank in [0, 2] {
+        members.0[rank].line_within("done", SOON);
+    }
+}

@@ -63,6 +63,8 @@ pub struct RankOutcome {
     pub end: End,
     /// The time from its start to its end.
     pub lasted: Duration,
+    /// How many new processes were started for it. The others are those of the last one.
+    pub restarts: u32,
 }
 
 /// How one rank ended.
@@ -104,6 +106,25 @@ impl Outcome {
     /// Whether the result is that output was lost.
     pub(crate) fn is_about_output(&self) -> bool {
         matches!(self.result, JobResult::OutputClosed | JobResult::OutputFailed(_))
+    }
+
+    /// The ranks that were replaced or left out, if the job has ended well in spite of them.
+    fn survival(&self) -> Option<String> {
+        let list = |what: &str, ranks: Vec<String>| {
+            (!ranks.is_empty()).then(|| format!("; {what}: rank {}", ranks.join(", rank ")))
+        };
+        let replaced = self.ranks.iter().filter(|it| it.restarts > 0).map(|it| match it.restarts {
+            1 => it.rank.to_string(),
+            times => format!("{} ({times} times)", it.rank),
+        });
+        let is_lost = |it: &&RankOutcome| it.failed_alone() || it.was_stopped();
+        let lost = self.ranks.iter().filter(is_lost).map(|it| it.rank.to_string());
+        let replaced = list("started again", replaced.collect());
+        let lost = list("gone on without", lost.collect());
+        let is_survival =
+            self.result == JobResult::Success && (replaced.is_some() || lost.is_some());
+        let [replaced, lost] = [replaced, lost].map(Option::unwrap_or_default);
+        is_survival.then(|| format!("the job has ended well{replaced}{lost}"))
     }
 
     fn first(&self, rank: Rank) -> RankName<'_> {
@@ -148,13 +169,17 @@ fn count(number: usize, others: bool) -> String {
     }
 }
 
-/// Formats the report, if there is one, and a line for the result. For a success it formats only
-/// the report, as the ranks returned 0 in spite of it. If the reader has left, it formats nothing.
-/// No newline at the end.
+/// Formats the report, if there is one, and a line for the result. For a success it formats the
+/// ranks that were replaced or left out, which explain the report. Without any it formats only the
+/// report, as the ranks returned 0 in spite of it. If the reader has left, it formats nothing. No
+/// newline at the end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.result == JobResult::OutputClosed {
             return Ok(());
+        }
+        if let Some(survival) = self.survival() {
+            return f.write_str(&survival);
         }
         if let Some(report) = &self.report {
             let (before, after) = match self.result {
@@ -245,6 +270,7 @@ mod tests {
             pid: Some(1234),
             end: *end,
             lasted: Duration::from_millis(3210),
+            restarts: 0,
         });
         Outcome { result, ranks: ranks.collect(), report: None }
     }
@@ -297,5 +323,20 @@ mod tests {
         let it = Outcome { report: Some("ranks differ".into()), ..it };
         let line = "every rank returned 0, though the ranks agree: ranks differ";
         assert_eq!((it.to_string().as_str(), it.exit_code()), (line, 0));
+    }
+
+    #[test]
+    fn a_job_that_survives_names_the_ranks_that_were_replaced_or_left_out() {
+        let (done, killed) = (End::Alone(Status::Exited(0)), End::Alone(Status::Killed(9)));
+        let mut it = outcome(JobResult::Success, &[done, killed, done, End::Unknown]);
+        it.report = Some("the process of rank 1 is gone".into());
+        let line = "the job has ended well; gone on without: rank 1, rank 3";
+        assert_eq!((it.to_string().as_str(), it.exit_code()), (line, 0));
+        (it.ranks[0].restarts, it.ranks[1].restarts) = (2, 1);
+        let line = "the job has ended well; started again: rank 0 (2 times), rank 1; gone on \
+                    without: rank 1, rank 3";
+        assert_eq!(it.to_string(), line);
+        it.result = JobResult::RankFailed(Rank(1));
+        assert!(it.to_string().starts_with("the ranks agree: "), "{it}");
     }
 }

@@ -247,6 +247,7 @@ impl Supervisor {
                 pid: state.pid,
                 end: state.ended.map_or(End::Unknown, |(_, end)| end),
                 lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
+                restarts: state.restarts,
             }
         });
         Outcome { result, ranks: ranks.collect(), report: None }
@@ -536,7 +537,9 @@ mod tests {
             assert!(!scenario.supervisor.is_over());
             scenario.exit(0, rank, Status::Exited(0));
         }
-        assert_eq!(scenario.supervisor.outcome().result, JobResult::Success);
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(outcome.result, JobResult::Success);
+        assert_eq!(outcome.ranks.iter().map(|it| it.restarts).collect::<Vec<_>>(), [0, 2, 3, 0]);
     }
 
     #[test]
