@@ -287,16 +287,10 @@ impl<'a> Runner<'a> {
 /// Returns the bytes that the busiest link carries for each byte of the buffer (from nccl-tests'
 /// performance notes).
 fn bus_factor(test: Test, ranks: usize) -> f64 {
-    let n = ranks as f64;
-    let collective = match test {
-        Test::Collective(collective) => collective,
-        Test::SendRecv => return 1.0,
-        _ => return (n - 1.0) / n,
-    };
-    match collective {
-        Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        collective if collective.has_blocks() => (n - 1.0) / n,
-        _ => 1.0,
+    match test {
+        Test::Collective(collective) => collective.bus_factor(ranks),
+        Test::SendRecv => 1.0,
+        _ => Collective::AllToAll.bus_factor(ranks),
     }
 }
 

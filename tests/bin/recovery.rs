@@ -63,22 +63,31 @@ pub(super) fn agree(mut comm: Communicator, stop: &str) -> Result<(), Error> {
         count += 1;
         let now = !value & all;
         assert!(now & own != 0 && now & !counted == 0, "{now:b} of {counted:b}");
+        if count == 5 {
+            if comm.rank().0 == 1 {
+                comm.revoke();
+            }
+            // The test kills ranks only when all know that cause.
+            is_revoked(&mut comm);
+        }
         if now != counted || count == 5 {
             println!("counted {now:b}");
         }
         counted = now;
-        if count == 5 && comm.rank().0 == 1 {
-            comm.revoke();
-        }
         if value & END == 0 {
             break;
         }
     }
-    let Err(Error::Failed(failure)) = comm.barrier() else { panic!("it was revoked") };
-    assert!(matches!(*failure.cause, FailureCause::Revoked { .. }), "{failure}");
+    is_revoked(&mut comm);
     let next = comm.shrink()?;
     println!("agreed {count} values {:x}, {} ranks go on", hash.finish(), next.size());
     Ok(())
+}
+
+/// Waits until a call fails, which it must because somebody revoked the communicator.
+fn is_revoked(comm: &mut Communicator) {
+    let Err(Error::Failed(failure)) = comm.barrier() else { panic!("it was revoked") };
+    assert!(matches!(*failure.cause, FailureCause::Revoked { .. }), "{failure}");
 }
 
 /// Adds up the identities of the ranks, until the file `stop` exists for rank 0.

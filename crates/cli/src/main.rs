@@ -11,6 +11,7 @@ mod precision;
 mod prices;
 mod probe;
 mod records;
+mod simulate;
 mod top;
 mod topo;
 mod tune;
@@ -43,6 +44,9 @@ enum Command {
     Plan(plan::Args),
     /// Say which algorithm a call uses, and why: candidates, estimates, measurements
     Explain(explain::Args),
+    /// Run the programs of all ranks in virtual time, over a fabric that need not exist: ringfold
+    /// simulate allreduce --fabric rail:128x8:400G -b 64M
+    Simulate(simulate::Args),
     /// Execute the sums of all algorithms between hosts, and compare their rounding errors
     Precision(precision::Args),
     /// Check and probe this host's network interfaces and RDMA devices, and say how to fix what is
@@ -91,6 +95,7 @@ fn answer(command: &Command) -> anyhow::Result<(String, u8)> {
             plan::answer(args, &mut Stream::Out).map(|is_sound| (String::new(), is_sound))
         }
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
+        Command::Simulate(args) => simulate::answer(args).map(|text| (text, true)),
         Command::Precision(args) => precision::answer(args).map(|text| (text, true)),
         Command::Doctor(args) => doctor::answer(args),
         Command::Topo(args) => topo::answer(args).map(|text| (text, true)),

@@ -99,6 +99,18 @@ impl Collective {
         !matches!(self, Self::AllToAll)
     }
 
+    /// The bytes that the busiest link of `ranks` ranks carries for each byte of the larger buffer,
+    /// as nccl-tests counts them for its bus bandwidth ("Performance reported by NCCL tests").
+    #[must_use]
+    pub fn bus_factor(self, ranks: usize) -> f64 {
+        let n = ranks as f64;
+        match self {
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            collective if collective.has_blocks() => (n - 1.0) / n,
+            _ => 1.0,
+        }
+    }
+
     /// Whether one rank is the root.
     #[must_use]
     pub const fn has_root(self) -> bool {

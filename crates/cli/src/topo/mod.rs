@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use ringfold::Config;
 use ringfold_topology::discover::{self, to_nccl_xml};
+use ringfold_topology::fabric::Fabric;
 use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
@@ -110,6 +111,13 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         writeln!(text, "wrote {}", path.display())?;
     }
     Ok(text)
+}
+
+/// Reads the fabric of a site from its files.
+pub(crate) fn fabric(paths: &[PathBuf]) -> anyhow::Result<Fabric> {
+    let seen = source::files(paths)?;
+    let network = seen.network.context("--from: these files describe no network between hosts")?;
+    Ok(network.fabric)
 }
 
 /// Checks that all requested files can be written. Runs first, because `examine` may take minutes

@@ -10,6 +10,7 @@ mod doctor;
 mod measure;
 mod plan;
 mod precision;
+mod simulate;
 mod topo;
 mod tune;
 
@@ -34,4 +35,25 @@ fn refused(arguments: &[&str]) -> String {
 fn ringfold(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
     Outcome::of(command.args(arguments).env_remove("RINGFOLD_TOPO_FILE"))
+}
+
+/// Checks that each command of a page is followed by the text that it prints. Returns their number.
+fn tables_of(page: &str, command: &str) -> usize {
+    let path = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks: Vec<&str> = text.split("```").skip(1).step_by(2).collect();
+    let start = format!("sh\nringfold {command} ");
+    let commands = blocks.iter().enumerate();
+    let commands =
+        commands.filter_map(|(at, block)| Some((at, block.strip_prefix(&start)?.trim_end())));
+    let mut tables = 0;
+    for (at, arguments) in commands {
+        let words: Vec<&str> = [command].into_iter().chain(arguments.split_whitespace()).collect();
+        let printed = printed(&words);
+        let is_there =
+            blocks.get(at + 1).is_some_and(|table| table[..] == format!("text\n{printed}"));
+        assert!(is_there, "put into {page}, below its command: {arguments}\n{printed}");
+        tables += 1;
+    }
+    tables
 }

@@ -1,24 +1,10 @@
 //! `ringfold precision` from the command line, and the page with its tables.
 
-use crate::{printed, refused};
+use crate::{printed, refused, tables_of};
 
-/// Each command of the page is followed by the table that it prints.
 #[test]
 fn the_page_has_the_tables_that_its_commands_print() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/precision.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
-    let commands = blocks.iter().enumerate().filter_map(|(at, block)| {
-        Some((at, block.strip_prefix("sh\nringfold precision ")?.trim_end()))
-    });
-    let mut tables = 0;
-    for (at, arguments) in commands {
-        let printed = printed(&precision(arguments));
-        let is_there =
-            blocks.get(at + 1).is_some_and(|table| table[..] == format!("text\n{printed}"));
-        assert!(is_there, "put into docs/precision.md, below its command: {arguments}\n{printed}");
-        tables += 1;
-    }
+    let tables = tables_of("docs/precision.md", "precision");
     assert_eq!(tables, 3, "all-reduce, reduce-scatter and reduce");
 }
 

@@ -1,0 +1,55 @@
+//! The answer as JSON. Times are in seconds, rates in bytes per second.
+
+use ringfold_topology::Level;
+use serde_json::{Value, json};
+
+use super::cell::{Cell, Size, bandwidths};
+use super::question::Question;
+
+pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<String> {
+    let layout = &question.job.layout;
+    let rows: Vec<Value> = sizes
+        .iter()
+        .flat_map(|size| size.cells.iter().map(|cell| row(size, cell, layout.size())))
+        .collect();
+    let document = json!({
+        "collective": question.collective.to_string(),
+        "fabric": question.place,
+        "ranks": layout.size(),
+        "hosts": layout.hosts(),
+        "links": layout.links_between().to_string(),
+        "cells": rows,
+    });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn row(size: &Size, cell: &Cell, ranks: usize) -> Value {
+    let mut row = json!({
+        "bytes": size.bytes,
+        "algorithm": cell.algorithm,
+        "is_chosen": cell.algorithm == size.chosen,
+    });
+    match &cell.outcome {
+        Err(operations) => row["too_many_operations"] = json!(operations),
+        Ok(outcome) => {
+            let [alone, bus] = bandwidths(&size.call, size.bytes, ranks, outcome.time_ps);
+            row["seconds"] = json!(outcome.time_ps as f64 / 1e12);
+            row["bandwidth"] = json!(alone * 1e9);
+            row["bus_bandwidth"] = json!(bus * 1e9);
+            row["idle"] = json!(outcome.idle);
+            row["events"] = json!(outcome.events);
+            for (level, bytes) in Level::ALL.into_iter().zip(outcome.levels) {
+                row["bytes_by_level"][format!("{level:?}").to_lowercase()] = json!(bytes);
+            }
+            let links = outcome.links.iter().map(|link| {
+                let seconds = link.full_ps as f64 / 1e12;
+                json!({
+                    "link": link.name, "bytes": link.bytes, "used": link.used,
+                    "full_seconds": seconds,
+                })
+            });
+            row["links"] = links.collect();
+        }
+    }
+    row
+}

@@ -1,0 +1,409 @@
+//! The share of each link that each message gets: max-min fair.
+//!
+//! Shares change only where a message begins or ends, and only among the messages that meet it on
+//! links which could be full, directly or through others. A link whose messages together ask for no
+//! more than it has is never full.
+
+use std::collections::BTreeSet;
+
+use crate::network::Link;
+use crate::whole::whole;
+
+/// Picoseconds of a second.
+const SECOND_PS: f64 = 1e12;
+
+/// A part of a rate by which shares that should be equal may differ.
+const ROUNDING: f64 = 1e-9;
+
+/// The time of a message has this many binary digits: it is at most 0.05 % too long.
+const PRECISION: u32 = 11;
+
+/// The place of a link or a flow that no list has.
+const NOWHERE: usize = usize::MAX;
+
+/// The share of a flow that has not stopped.
+const GROWING: f64 = -1.0;
+
+/// A link that could be full: its rate that is left, and the flows on it that still grow.
+struct Room {
+    link: usize,
+    left: f64,
+    growing: usize,
+}
+
+impl Room {
+    /// The share of each flow that grows, if the link is to be full.
+    fn fair(&self) -> f64 {
+        if self.growing == 0 { f64::INFINITY } else { self.left.max(0.0) / self.growing as f64 }
+    }
+}
+
+/// The time at which the message of a flow will have left, and the number of that answer: the
+/// latest one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) flow: usize,
+    pub(crate) at: u64,
+    pub(crate) version: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Flows {
+    links: Vec<Shared>,
+    flows: Vec<Flow>,
+    /// The links on which a message has begun or ended since the last `settle`.
+    changed: BTreeSet<usize>,
+    /// By link: whether the present `settle` has met it.
+    met: Vec<bool>,
+    /// By link and by flow: its place in the lists of the present `settle`.
+    room: Vec<usize>,
+    place: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes per second.
+    rate: u64,
+    flows: Vec<usize>,
+    /// The sum of the most that these flows can use.
+    asked: u64,
+    /// The sum of their shares, in bytes per second, and whether that is all.
+    given: f64,
+    is_full: bool,
+    since: u64,
+    bytes: f64,
+    full_ps: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    way: Vec<usize>,
+    /// The most bytes per second that it can use: by itself, and on its way.
+    own_most: u64,
+    most: u64,
+    /// Its share.
+    rate: f64,
+    /// Its bytes, and those of them that have not left at `since`.
+    bytes: f64,
+    left: f64,
+    since: u64,
+    version: u32,
+}
+
+/// The use of a link up to now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Used {
+    pub(crate) bytes: f64,
+    /// Time for which it was full.
+    pub(crate) full_ps: u64,
+}
+
+impl Flows {
+    pub(crate) fn new(links: &[Link]) -> Self {
+        let shared = |link: &Link| Shared { rate: link.rate, ..Shared::default() };
+        Self {
+            links: links.iter().map(shared).collect(),
+            flows: Vec::new(),
+            changed: BTreeSet::new(),
+            met: vec![false; links.len()],
+            room: vec![NOWHERE; links.len()],
+            place: Vec::new(),
+        }
+    }
+
+    /// Adds a link of this many bytes per second.
+    pub(crate) fn link(&mut self, rate: u64) -> usize {
+        self.links.push(Shared { rate, ..Shared::default() });
+        self.met.push(false);
+        self.room.push(NOWHERE);
+        self.links.len() - 1
+    }
+
+    /// Adds a flow, which sends nothing yet. It can use at most this many bytes per second.
+    pub(crate) fn flow(&mut self, most: u64) -> usize {
+        self.flows.push(Flow { own_most: most, ..Flow::default() });
+        self.place.push(NOWHERE);
+        self.flows.len() - 1
+    }
+
+    /// Number of flows on a link.
+    pub(crate) fn load(&self, link: usize) -> usize {
+        self.links[link].flows.len()
+    }
+
+    /// Begins a message, which goes this way.
+    pub(crate) fn begin(&mut self, now: u64, flow: usize, way: &[usize], bytes: f64) {
+        let narrowest = way.iter().map(|link| self.links[*link].rate).min();
+        let it = &mut self.flows[flow];
+        let most = narrowest.map_or(it.own_most, |rate| rate.min(it.own_most));
+        way.clone_into(&mut it.way);
+        (it.most, it.bytes, it.left, it.since, it.rate) = (most, bytes, bytes, now, 0.0);
+        for link in way {
+            let shared = &mut self.links[*link];
+            shared.flows.push(flow);
+            shared.asked += most;
+            self.changed.insert(*link);
+        }
+    }
+
+    /// Has the same flow send more bytes after those that have all left.
+    pub(crate) fn go_on(&mut self, now: u64, flow: usize, bytes: f64) -> Due {
+        self.carried(flow);
+        let it = &mut self.flows[flow];
+        it.bytes = bytes;
+        (it.left, it.since) = (bytes, now);
+        it.version += 1;
+        it.due(flow)
+    }
+
+    /// Ends a flow whose bytes have all left.
+    pub(crate) fn end(&mut self, now: u64, flow: usize) {
+        self.carried(flow);
+        let it = &mut self.flows[flow];
+        it.version += 1;
+        for link in &it.way {
+            let shared = &mut self.links[*link];
+            shared.flows.retain(|other| *other != flow);
+            shared.asked -= it.most;
+            shared.give(now, -it.rate);
+            self.changed.insert(*link);
+        }
+    }
+
+    /// Counts the bytes of a flow, which have all left.
+    fn carried(&mut self, flow: usize) {
+        let Flow { ref way, bytes, .. } = self.flows[flow];
+        way.iter().for_each(|link| self.links[*link].bytes += bytes);
+    }
+
+    /// Whether an answer is the latest of its flow.
+    pub(crate) fn is_latest(&self, due: Due) -> bool {
+        self.flows[due.flow].version == due.version
+    }
+
+    /// Shares the links anew, and returns the times that have changed.
+    pub(crate) fn settle(&mut self, now: u64) -> Vec<Due> {
+        let (mut due, mut settled) = (Vec::new(), Vec::new());
+        for first in std::mem::take(&mut self.changed) {
+            if !self.met[first] {
+                self.settle_from(now, first, &mut due, &mut settled);
+            }
+        }
+        settled.into_iter().for_each(|flow| self.place[flow] = NOWHERE);
+        self.met.fill(false);
+        due
+    }
+
+    /// Shares the links that `first` reaches through flows and links which could be full.
+    /// Flows keep their places until all are settled: those that another link reaches have their
+    /// shares.
+    fn settle_from(
+        &mut self,
+        now: u64,
+        first: usize,
+        due: &mut Vec<Due>,
+        settled: &mut Vec<usize>,
+    ) {
+        let (mut links, mut flows, mut at) = (vec![first], Vec::new(), 0);
+        self.met[first] = true;
+        while let Some(link) = links.get(at).copied() {
+            at += 1;
+            for flow in &self.links[link].flows {
+                if self.place[*flow] != NOWHERE {
+                    continue;
+                }
+                self.place[*flow] = flows.len();
+                flows.push(*flow);
+                for other in &self.flows[*flow].way {
+                    let shared = &self.links[*other];
+                    if shared.asked > shared.rate && !std::mem::replace(&mut self.met[*other], true)
+                    {
+                        links.push(*other);
+                    }
+                }
+            }
+        }
+        let shares = self.shares(&links, &flows);
+        settled.extend(&flows);
+        for (flow, rate) in flows.iter().zip(shares) {
+            let it = &mut self.flows[*flow];
+            if (it.rate - rate).abs() <= ROUNDING * rate {
+                continue;
+            }
+            let passed = it.rate * (now - it.since) as f64 / SECOND_PS;
+            it.left = (it.left - passed).max(0.0);
+            (it.since, it.version) = (now, it.version + 1);
+            let more = rate - std::mem::replace(&mut it.rate, rate);
+            due.push(it.due(*flow));
+            for link in &self.flows[*flow].way {
+                self.links[*link].give(now, more);
+            }
+        }
+        for link in links {
+            let shared = &mut self.links[link];
+            // An idle link has none of the errors of earlier sums.
+            if shared.flows.is_empty() {
+                shared.give(now, -shared.given);
+            }
+        }
+    }
+
+    /// Max-min fair shares by progressive filling: all flows grow alike, until a link is full or a
+    /// flow has the most that it can use; those stop, and the others grow on.
+    fn shares(&mut self, links: &[usize], flows: &[usize]) -> Vec<f64> {
+        let mut rooms = Vec::new();
+        for link in links {
+            let Shared { rate, asked, ref flows, .. } = self.links[*link];
+            if asked > rate {
+                self.room[*link] = rooms.len();
+                rooms.push(Room { link: *link, left: rate as f64, growing: flows.len() });
+            }
+        }
+        let most = |at: &usize| self.flows[flows[*at]].most as f64;
+        let mut by_most: Vec<usize> = (0..flows.len()).collect();
+        by_most.sort_by(|a, b| most(b).total_cmp(&most(a)));
+        let mut shares = vec![GROWING; flows.len()];
+        while let Some(smallest) = {
+            while by_most.pop_if(|at| shares[*at] != GROWING).is_some() {}
+            by_most.last().map(most)
+        } {
+            let narrowest = rooms.iter().map(Room::fair).fold(smallest, f64::min);
+            let limit = narrowest * (1.0 + ROUNDING);
+            let mut stopped = Vec::new();
+            while let Some(at) = by_most.pop_if(|at| most(at) <= limit) {
+                if shares[at] == GROWING {
+                    shares[at] = most(&at);
+                    stopped.push(at);
+                }
+            }
+            for room in rooms.iter().filter(|room| room.fair() <= limit) {
+                for flow in &self.links[room.link].flows {
+                    let at = self.place[*flow];
+                    if shares[at] == GROWING {
+                        shares[at] = narrowest;
+                        stopped.push(at);
+                    }
+                }
+            }
+            for at in stopped {
+                for link in &self.flows[flows[at]].way {
+                    if let Some(room) = rooms.get_mut(self.room[*link]) {
+                        room.left -= shares[at];
+                        room.growing -= 1;
+                    }
+                }
+            }
+        }
+        rooms.iter().for_each(|room| self.room[room.link] = NOWHERE);
+        shares
+    }
+
+    /// The use of a link until `now`.
+    pub(crate) fn used(&mut self, now: u64, link: usize) -> Used {
+        let shared = &mut self.links[link];
+        shared.count(now);
+        Used { bytes: shared.bytes, full_ps: shared.full_ps }
+    }
+}
+
+impl Flow {
+    fn due(&self, flow: usize) -> Due {
+        // The longest job ends long before the largest number.
+        let takes = whole((self.left / self.rate * SECOND_PS).ceil()).clamp(1, u64::MAX / 4);
+        // Messages that end at almost the same time end together, so that links are shared anew
+        // once for all.
+        let grid = 1_u64 << takes.ilog2().saturating_sub(PRECISION);
+        let at = self.since.saturating_add(takes).next_multiple_of(grid);
+        Due { flow, at, version: self.version }
+    }
+}
+
+impl Shared {
+    fn give(&mut self, now: u64, more: f64) {
+        self.count(now);
+        self.given += more;
+        self.is_full = self.given >= self.rate as f64 * (1.0 - 2.0 * ROUNDING);
+    }
+
+    fn count(&mut self, now: u64) {
+        let passed = now - self.since;
+        self.full_ps += if self.is_full { passed } else { 0 };
+        self.since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: u64 = 1 << 60;
+
+    fn flows(rates: &[u64]) -> Flows {
+        let link = |rate: &u64| Link { name: String::new(), rate: *rate };
+        Flows::new(&rates.iter().map(link).collect::<Vec<_>>())
+    }
+
+    fn rates(flows: &mut Flows, ways: &[&[usize]]) -> Vec<f64> {
+        for way in ways {
+            let flow = flows.flow(FAST);
+            flows.begin(0, flow, way, 1e9);
+        }
+        flows.settle(0);
+        flows.flows.iter().map(|flow| flow.rate.round()).collect()
+    }
+
+    #[test]
+    fn a_link_is_shared_alike() {
+        let mut flows = flows(&[900]);
+        assert_eq!(rates(&mut flows, &[&[0], &[0], &[0]]), [300.0; 3]);
+        flows.end(10, 1);
+        flows.settle(10);
+        assert_eq!([flows.flows[0].rate, flows.flows[2].rate], [450.0; 2]);
+    }
+
+    #[test]
+    fn a_link_behind_others_is_shared() {
+        let mut flows = flows(&[100, 100, 100]);
+        assert_eq!(rates(&mut flows, &[&[0, 1], &[2, 1]]), [50.0; 2]);
+        flows.end(5, 1);
+        flows.settle(5);
+        assert_eq!(flows.flows[0].rate, 100.0);
+        flows.begin(7, 1, &[2, 1], 1e9);
+        flows.settle(7);
+        assert_eq!([flows.flows[0].rate, flows.flows[1].rate], [50.0; 2]);
+    }
+
+    /// The example of Bertsekas and Gallager: a flow that is held up leaves its part to others.
+    #[test]
+    fn what_one_cannot_use_is_for_the_others() {
+        let mut flows = flows(&[100, 1000, 300]);
+        let found = rates(&mut flows, &[&[0, 1], &[1], &[1, 2], &[2]]);
+        assert_eq!(found, [100.0, 750.0, 150.0, 150.0]);
+    }
+
+    #[test]
+    fn links_that_cannot_be_full_join_nothing() {
+        let mut flows = flows(&[100, 1 << 40, 100]);
+        rates(&mut flows, &[&[0, 1], &[1, 2]]);
+        let flow = flows.flow(FAST);
+        flows.begin(5, flow, &[0], 1e9);
+        let due: Vec<_> = flows.settle(5).into_iter().map(|due| due.flow).collect();
+        assert_eq!(due, [0, 2]);
+    }
+
+    #[test]
+    fn a_message_leaves_when_all_its_bytes_have() {
+        let mut flows = flows(&[1_000_000_000]);
+        let flow = flows.flow(FAST);
+        flows.begin(0, flow, &[0], 1000.0);
+        assert_eq!(flows.settle(0), [Due { flow, at: 1_000_192, version: 1 }]);
+        let other = flows.flow(FAST);
+        flows.begin(500_000, other, &[0], 1000.0);
+        let ends: Vec<u64> = flows.settle(500_000).into_iter().map(|due| due.at).collect();
+        assert_eq!(ends, [1_500_160, 2_500_096]);
+        let Used { bytes, full_ps } = flows.used(500_000, 0);
+        assert_eq!((bytes, full_ps), (0.0, 500_000));
+        flows.end(1_500_000, flow);
+        assert_eq!(flows.used(1_500_000, 0).bytes, 1000.0);
+    }
+}

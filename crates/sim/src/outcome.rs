@@ -1,0 +1,57 @@
+//! The result of a simulated call.
+
+use ringfold_topology::Level;
+
+use crate::event::Cpu;
+use crate::job::Job;
+use crate::rank::Wires;
+use crate::whole::whole;
+
+/// The result of a simulated call. Times are in picoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Until the last rank has ended.
+    pub time_ps: u64,
+    /// The part of the time in which the CPUs of the ranks had nothing to do, in the mean.
+    pub idle: f64,
+    /// Bytes of messages, by the level that they cross.
+    pub levels: [usize; Level::ALL.len()],
+    /// The links of the fabric that carried anything: those first that held the call up longest.
+    pub links: Vec<LinkUse>,
+    /// Number of events.
+    pub events: u64,
+}
+
+/// The use of a direction of a cable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkUse {
+    /// Its name: from where to where.
+    pub name: String,
+    /// Bytes that it carried.
+    pub bytes: u64,
+    /// Its bytes over those that it could have carried in the time of the call.
+    pub used: f64,
+    /// The time for which it was full.
+    pub full_ps: u64,
+}
+
+impl Outcome {
+    pub(crate) fn of(job: &Job, wires: &mut Wires<'_>, cpus: &[Cpu], events: u64) -> Self {
+        let time_ps = wires.last_ps.max(cpus.iter().map(|cpu| cpu.free).max().unwrap_or(0));
+        let busy: u64 = cpus.iter().map(|cpu| cpu.busy_ps).sum();
+        let all = time_ps.saturating_mul(cpus.len() as u64).max(1);
+        let mut links: Vec<LinkUse> = Vec::new();
+        for (number, link) in job.network.links().iter().enumerate() {
+            let used = wires.flows.used(time_ps, number);
+            if used.bytes >= 0.5 {
+                let could = link.rate as f64 * time_ps as f64 / 1e12;
+                let (name, bytes) = (link.name.clone(), whole(used.bytes));
+                let part = if could > 0.0 { used.bytes / could } else { 0.0 };
+                links.push(LinkUse { name, bytes, used: part, full_ps: used.full_ps });
+            }
+        }
+        links.sort_by_key(|it| (std::cmp::Reverse(it.full_ps), std::cmp::Reverse(it.bytes)));
+        let idle = 1.0 - busy as f64 / all as f64;
+        Self { time_ps, idle, levels: wires.levels, links, events }
+    }
+}

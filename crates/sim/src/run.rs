@@ -1,0 +1,103 @@
+//! The order of events.
+
+use std::collections::BTreeSet;
+
+use ringfold_collectives::{Program, Stepper};
+use ringfold_types::Rank;
+
+use crate::event::{Cpu, Event, NoEnd, Timed};
+use crate::job::Job;
+use crate::network::Routing;
+use crate::outcome::Outcome;
+use crate::rank::{Turn, Wires};
+
+/// Runs the programs of all ranks, given in rank order, from the moment at which all begin at once.
+///
+/// # Errors
+/// The call does not end.
+///
+/// # Panics
+/// If there are not as many programs as ranks.
+pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Outcome, NoEnd> {
+    let size = job.layout.size();
+    assert_eq!(programs.len(), size, "a program for each rank");
+    let mut steppers: Vec<Stepper> = (0..size).map(|_| Stepper::new()).collect();
+    for (stepper, program) in steppers.iter_mut().zip(programs) {
+        if (0..program.lanes().len()).any(|lane| program.group(lane).is_some()) {
+            return Err(NoEnd::Provider);
+        }
+        stepper.start(program);
+    }
+    let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
+    let mut wires = Wires::new(job, routing);
+    let mut woken: BTreeSet<Rank> = (0..size).map(Rank::at).collect();
+    loop {
+        for rank in std::mem::take(&mut woken) {
+            let at = rank.index();
+            turn(now, rank, &mut steppers[at], &programs[at], &mut cpus[at], &mut wires);
+        }
+        for due in wires.flows.settle(now) {
+            wires.at(due.at, Event::Left(due));
+        }
+        let Some(Timed { at, .. }) = wires.events.peek() else { break };
+        now = *at;
+        wires.last_ps = now;
+        while let Some(event) = wires.next(now) {
+            events += 1;
+            match event {
+                Event::Arrived(connection, bytes) => {
+                    woken.insert(wires.arrived(connection, bytes));
+                }
+                Event::Signalled(rank, lane) => {
+                    wires.signalled(rank, lane);
+                    woken.extend((0..size).map(Rank::at).filter(|other| *other != rank));
+                }
+                Event::Left(due) if wires.flows.is_latest(due) => wires.left(now, due),
+                Event::Left(_) => {}
+                Event::Woken(rank) => {
+                    woken.insert(rank);
+                }
+            }
+        }
+    }
+    if let Some(parted) = wires.parted {
+        return Err(parted);
+    }
+    if let Some(at) = steppers.iter().position(|stepper| !stepper.is_done()) {
+        return Err(NoEnd::Waiting(Rank::at(at)));
+    }
+    Ok(Outcome::of(job, &mut wires, &cpus, events))
+}
+
+/// Lets a rank do what it can until an operation takes time.
+fn turn(
+    now: u64,
+    rank: Rank,
+    stepper: &mut Stepper,
+    program: &Program,
+    cpu: &mut Cpu,
+    wires: &mut Wires<'_>,
+) {
+    if stepper.is_done() || cpu.free > now {
+        // It goes on when its CPU is free.
+        return;
+    }
+    let lanes = program.lanes().len().max(1);
+    let mut idle = 0;
+    while idle < lanes && !stepper.is_done() {
+        let mut ports = Turn { rank, now, takes_ps: 0, program, wires };
+        let Ok(moved) = stepper.advance_lane(program, cpu.lane, &mut ports, 1);
+        let takes_ps = ports.takes_ps;
+        if moved {
+            idle = 0;
+        } else {
+            idle += 1;
+            cpu.lane = (cpu.lane + 1) % lanes;
+        }
+        if takes_ps > 0 {
+            (cpu.free, cpu.busy_ps) = (now + takes_ps, cpu.busy_ps + takes_ps);
+            wires.at(cpu.free, Event::Woken(rank));
+            return;
+        }
+    }
+}

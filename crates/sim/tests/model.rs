@@ -1,0 +1,162 @@
+//! The model beside closed forms, and facts of every outcome.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ringfold_collectives::{Algorithm, Program, ScheduleParams, Target, lower};
+use ringfold_sim::{Job, Outcome, Routing, Shape, simulate};
+use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile};
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+fn job(shape: &str, per_host: usize) -> Job {
+    let fabric = shape.parse::<Shape>().unwrap().fabric();
+    Job::of(&fabric, None, per_host, true, |prices| prices).unwrap()
+}
+
+fn call(collective: Collective, count: usize) -> Call {
+    let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
+    Call { collective, count, data_type, op, root, wire: Wire::default() }
+}
+
+/// A call by the algorithm of this name, with chunks as long as the call.
+fn run(job: &Job, call: Call, name: &str, routing: Routing) -> Outcome {
+    let known = Algorithm::of(call.collective).iter().find(|it| it.name == name).unwrap();
+    let program = |rank| -> Program {
+        let (layout, chunk) = (&job.layout, 1 << 30);
+        let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        lower(&(known.schedule)(&plan), Target::default())
+    };
+    let programs: Vec<_> = (0..job.layout.size()).map(|rank| program(Rank::at(rank))).collect();
+    simulate(job, &programs, routing).unwrap()
+}
+
+fn price(job: &Job) -> LinkPrice {
+    job.layout.prices().link(job.layout.links_between())
+}
+
+fn is_near(found: u64, wanted: f64, what: &str) {
+    let ratio = found as f64 / wanted;
+    assert!((0.99..1.01).contains(&ratio), "{what}: {found} ps, {wanted} ps wanted");
+}
+
+/// 2(n-1) steps, each with a latency and a block's bytes. Half of them combine the last piece.
+#[test]
+fn a_ring_takes_its_closed_form() {
+    for n in [2, 3, 8, 30] {
+        let job = job(&format!("switch:{n}x1:100G"), 1);
+        let LinkPrice { latency_ps, byte_ps, .. } = price(&job);
+        let (combined, _) = job.layout.prices().combining_ps();
+        for block in [64, 1 << 18] {
+            let bytes = block as f64 * 4.0;
+            let found =
+                run(&job, call(Collective::AllReduce, block * n), "ring", Routing::default());
+            let piece = (bytes / 4.0).max(65536.0).min(bytes);
+            let step = latency_ps as f64 + bytes * byte_ps as f64;
+            let sums = (n - 1) as f64 * piece * combined as f64;
+            let wanted = 2.0 * (n - 1) as f64 * step + sums;
+            is_near(found.time_ps, wanted, &format!("{n} ranks, {block} elements"));
+        }
+    }
+}
+
+/// A binomial tree of n = 2^k ranks broadcasts a short message in k latencies. The root makes the
+/// messages for the deepest ranks first.
+#[test]
+fn a_tree_takes_its_closed_form() {
+    for k in [1, 3, 6] {
+        let job = job(&format!("switch:{}x1:100G", 1 << k), 1);
+        let LinkPrice { latency_ps, byte_ps, .. } = price(&job);
+        let found = run(&job, call(Collective::Broadcast, 2), "binomial", Routing::default());
+        let wanted = f64::from(k) * (latency_ps + 8 * byte_ps) as f64;
+        is_near(found.time_ps, wanted, &format!("{k} levels"));
+    }
+}
+
+/// Every rank sends n-1 blocks through its port, and each is as long.
+#[test]
+fn an_all_to_all_takes_its_closed_form() {
+    let (n, block) = (8, 1 << 20);
+    let job = job(&format!("switch:{n}x1:100G"), 1);
+    let LinkPrice { latency_ps, byte_ps, .. } = price(&job);
+    let found = run(&job, call(Collective::AllToAll, block), "linear", Routing::default());
+    let wanted = ((n - 1) * block * 4) as f64 * byte_ps as f64 + latency_ps as f64;
+    is_near(found.time_ps, wanted, "all-to-all");
+}
+
+#[test]
+fn a_link_that_is_slower_or_gone_is_named() {
+    let shape = "fat:8x1:100G:radix=8";
+    let count = 1 << 20;
+    let whole = run(&job(shape, 1), call(Collective::AllReduce, count), "ring", Routing::default());
+    for (part, routing) in [(0.25, Routing::default()), (0.0, Routing::Adaptive)] {
+        let mut hurt = job(shape, 1);
+        // The ring of 8 hosts leaves each leaf switch by one cable, on which a subnet manager
+        // insists.
+        let used: Vec<String> = whole.links.iter().map(|link| link.name.clone()).collect();
+        let name = used.iter().find(|name| name.starts_with("leaf0.") && !name.contains("host"));
+        let cable = name.unwrap().split(' ').next().unwrap().to_owned();
+        hurt.network.slow(&cable, part).unwrap();
+        let found = run(&hurt, call(Collective::AllReduce, count), "ring", routing);
+        if part > 0.0 {
+            assert!(found.time_ps > whole.time_ps, "{cable}: {} ps", found.time_ps);
+            assert!(found.links[0].name.starts_with(&cable), "{cable}: {:?}", found.links[0]);
+        } else {
+            assert!(found.links.iter().all(|link| !link.name.contains(&cable)), "{cable}");
+        }
+    }
+}
+
+#[test]
+fn equal_jobs_have_equal_outcomes() {
+    let job = job("rail:8x2:400G:radix=8", 2);
+    for routing in [Routing::default(), Routing::Ecmp(7), Routing::Adaptive] {
+        for name in ["ring", "hierarchical", "recursive_doubling"] {
+            let once = run(&job, call(Collective::AllReduce, 1 << 18), name, routing);
+            assert_eq!(once, run(&job, call(Collective::AllReduce, 1 << 18), name, routing));
+        }
+    }
+    let by_seed =
+        |seed| run(&job, call(Collective::AllToAll, 1 << 14), "linear", Routing::Ecmp(seed));
+    assert_ne!(by_seed(1).time_ps, by_seed(2).time_ps);
+}
+
+/// Every algorithm for every collective ends, on a fabric of each kind.
+#[test]
+fn every_algorithm_ends() {
+    for (shape, per_host) in [
+        ("rail:4x2:400G:radix=8", 2),
+        ("rail-only:4x2:400G:radix=8", 2),
+        ("fat:7x1:100G:radix=4", 1),
+        ("dragonfly:16x1:100G:radix=4", 1),
+        ("torus:3x3:100G", 2),
+    ] {
+        let job = job(shape, per_host);
+        for collective in Collective::ALL {
+            for known in Algorithm::of(collective).iter().filter(|it| it.works_anywhere()) {
+                let moved = usize::from(collective != Collective::Barrier) * 1001;
+                let found = run(&job, call(collective, moved), known.name, Routing::default());
+                assert!(found.time_ps > 0, "{shape} {}", known.name);
+                let busiest = found.links.iter().map(|link| link.used).fold(0.0, f64::max);
+                assert!(busiest < 1.001, "{shape} {}: {busiest} of a link", known.name);
+            }
+        }
+    }
+}
+
+/// A lone flow over a wider port is never slower.
+#[test]
+fn more_bandwidth_never_lengthens_a_lone_message() {
+    let mut last = u64::MAX;
+    for gbps in [10, 25, 50, 100, 200, 400, 800] {
+        let shape = format!("fat:8x1:{gbps}G:radix=4").parse::<Shape>().unwrap();
+        // The prices are those of the fastest class throughout: links alone differ.
+        let mut profile = Profile::default();
+        let fastest = LinkPrice::of(LinkClass::Rdma(1600));
+        LinkClass::ALL.into_iter().for_each(|class| profile.set_link(class, fastest));
+        let adjust = |prices: Prices| prices.with_profile(&profile);
+        let job = Job::of(&shape.fabric(), Some(2), 1, true, adjust).unwrap();
+        let found = run(&job, call(Collective::Broadcast, 1 << 20), "linear", Routing::default());
+        assert!(found.time_ps <= last, "{gbps} Gbit/s: {} ps after {last}", found.time_ps);
+        last = found.time_ps;
+    }
+}
