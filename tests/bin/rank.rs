@@ -26,6 +26,8 @@
 //! * `range`: rank 1 takes another part of the window than the others;
 //! * `differ COUNT TIMES`: all ranks all-reduce COUNT elements TIMES times. Then rank 1 broadcasts
 //!   while the others all-reduce again;
+//! * `counted COUNT TIMES STOP`: all-reduces COUNT elements TIMES times, and then sleeps until a
+//!   file STOP exists;
 //! * `part COUNT ROOT`: all ranks all-reduce COUNT elements. Then rank 1 does so again while the
 //!   others broadcast from ROOT and all-reduce the result;
 //! * `rich COUNT`: all-reduces COUNT ones, twice, and prints the algorithm;
@@ -127,13 +129,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("requests") => requests(comm, number(1) / 4),
         Some("any") => any(comm, number(1)),
         Some("checked") => checked(comm, number(1) / 4, &args[2]),
-        Some("window") => {
-            let mut window = comm.alloc::<f32>(number(1) / 4)?;
-            println!("started");
-            loop {
-                comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
-            }
-        }
+        Some("window") => window(comm, number(1) / 4),
         Some("mixed") => {
             println!("started");
             mixed::mixed(comm, number(1) as u64, number(2))
@@ -145,6 +141,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("forked") => forked(taken(own), Rank::at(number(1))),
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
         Some("differ") => differ(comm, number(1), number(2)),
+        Some("counted") => counted(comm, number(1), number(2), Path::new(&args[3])),
         Some("part") => part(comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(comm, number(1), task == "poor" && is_odd_one),
         Some("crossed") => crossed(taken(own)),
@@ -180,6 +177,26 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
 
 fn taken(own: &mut Option<Communicator>) -> Communicator {
     own.take().expect("a communicator")
+}
+
+/// A task of this program, as described in its head.
+fn window(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut window = comm.alloc::<f32>(count)?;
+    println!("started");
+    loop {
+        comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
+    }
+}
+
+/// A task of this program, as described in its head.
+fn counted(comm: &mut Communicator, count: usize, times: usize, stop: &Path) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    (0..times).try_for_each(|_| comm.all_reduce(&mut buffer, ReduceOp::Max))?;
+    println!("counted");
+    while !stop.exists() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// A task of this program, as described in its head.

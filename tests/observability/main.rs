@@ -1,6 +1,8 @@
-//! `ringfold top` and `ringfold inspect` beside jobs that run, hang and fail.
+//! `ringfold top`, `ringfold inspect` and metrics beside jobs that run, hang and fail.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod metrics;
 
 use std::fs;
 use std::process::{Command, Output};

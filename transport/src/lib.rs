@@ -35,9 +35,10 @@ pub use proof::decode_hello;
 #[cfg(any(test, feature = "testing"))]
 pub use sys::fork_for_test;
 pub use sys::{
-    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, UserBuffer, Waker,
-    Window, close_in_children, copy, copy_non_temporal, demote, is_readable, open_private_folder,
-    record, record_folder, remove_record, ticks, trust_counter,
+    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, TRAFFIC_WORDS,
+    UserBuffer, Waker, Window, close_in_children, copy, copy_non_temporal, count_traffic, demote,
+    is_readable, open_private_folder, record, record_folder, remove_record, sent, ticks,
+    trust_counter,
 };
 pub use tcp::ticker::Ticker;
 

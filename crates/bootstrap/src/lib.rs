@@ -50,6 +50,7 @@ mod coordinator;
 pub mod decode;
 mod discover;
 mod door;
+mod http;
 mod join;
 mod record;
 mod regroup;
@@ -74,13 +75,18 @@ pub use discover::torch_store::TorchStore;
 pub use discover::vars::DiscoverError;
 pub use discover::{discover, interface, pmi, started_as_rank};
 pub use door::{Admission, Door, NotAdmitted, knock};
+pub use http::serve;
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
+pub use record::count::{CallKind, count_wait};
+pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
 pub use record::read::{
     AwaitedMessage, InvalidRecord, Record, RecordedCall, RecordedEvent, RecordedGroup, open_record,
     process_stat, read_record, state_of,
 };
-pub use record::{KEEP_WORD, RECORD_WORDS, RecordFacts, has_record, record_event, start_record};
+pub use record::{
+    KEEP_WORD, RECORD_WORDS, RecordFacts, TRAFFIC_AT, has_record, record_event, start_record,
+};
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};
 pub use rendezvous::sign::{DoorSign, LauncherPlace};
 

@@ -406,6 +406,12 @@ impl CompiledCall {
         }
     }
 
+    /// Has the calls from number `seq` on count as calls of this kind.
+    #[cold]
+    pub(crate) fn begins_kind(&self, watch: &Watch, seq: u64) {
+        watch.begins_kind(seq, &self.name);
+    }
+
     /// Logs the call as number `seq`, with its mark. Returns the tag of its messages and signals.
     #[expect(clippy::inline_always, reason = "a part of the shortest calls")]
     #[inline(always)]

@@ -574,7 +574,7 @@ impl Engine {
                 if !it.core.cache.is_latest(request) {
                     // The cache of a failed communicator is empty, so each of its calls comes here.
                     it.health.check()?;
-                    it.core.compile(request)?;
+                    it.core.compile(request, it.health.watch())?;
                 }
                 let outcome = it.core.begin(request, user, it.health.watch());
                 outcome.map_err(|error| it.fail_in(it.core.operation(), error))

@@ -90,6 +90,7 @@ mod interleave;
 mod lineage;
 pub mod local;
 mod messages;
+mod metrics;
 mod packs;
 #[cfg(test)]
 mod panic_tests;

@@ -117,7 +117,9 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    const fn from_code(code: u8) -> Option<Self> {
+    /// The collective with this code, which is its number in the words of calls.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::AllReduce,
             1 => Self::AllGather,

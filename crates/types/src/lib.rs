@@ -1,8 +1,8 @@
 //! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
 //! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`),
 //! bounds (`limits`), amounts with a suffix (`Amount`), spellings of names (`same_name`, `Hint`),
-//! lists of hosts (`expand_hosts`), hashes (`Digest`, `mix`) and errors with their causes
-//! (`Chain`).
+//! lists of hosts (`expand_hosts`), ways of bytes (`Way`), hashes (`Digest`, `mix`) and errors with
+//! their causes (`Chain`).
 //!
 //! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
@@ -22,6 +22,7 @@ mod op;
 mod rank;
 mod slice;
 mod uneven;
+mod way;
 mod wire;
 
 pub use amount::{Amount, InvalidAmount};
@@ -35,6 +36,7 @@ pub use op::{ReduceOp, Scale};
 pub use rank::{Lane, Rank};
 pub use slice::{Buffer, Slice};
 pub use uneven::{UnevenCall, UnevenCollective};
+pub use way::Way;
 pub use wire::Wire;
 
 /// The digest of this crate's sources.

@@ -209,8 +209,21 @@ const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 pub const CALLS_REMEMBERED: usize = 64;
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 
-/// Bytes of the record of a process: its recent calls, failures and events of links.
-pub const RECORD_BYTES: usize = 88 * 1024;
+/// Bytes of the record of a process: its recent calls, failures, events of links, and counters.
+pub const RECORD_BYTES: usize = 100 * 1024;
+
+/// Kinds of calls whose durations a process counts apart: collective, size class and algorithm.
+/// Calls of further kinds are counted together.
+pub const CALL_KINDS_MAX: usize = 64;
+
+/// Clients that get metrics at once. Further ones wait in the kernel.
+pub const SCRAPES_MAX: usize = 16;
+
+/// Time in milliseconds for a client to ask for metrics and to take them.
+pub const SCRAPE_MS: u64 = 5000;
+
+/// Bytes of a request for metrics.
+pub const SCRAPE_BYTES_MAX: usize = 8 * 1024;
 
 /// Records of ended processes that a user's folder keeps. The oldest go first.
 pub const RECORDS_KEPT: usize = 128;

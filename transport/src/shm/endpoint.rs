@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{Lane, Rank, Way};
 
 use super::arena::{Arena, Opening};
 use super::cma;
@@ -17,10 +17,12 @@ use super::slot::{Namespace, Slot};
 use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Received, Rendezvous, Transport,
 };
-use crate::sys::{Mapping, NamedWaker, WakerAddress, copy};
+use crate::sys::{Mapping, NamedWaker, WakerAddress, copy, sent};
 
 /// Polls between two checks for the end of peers. A check is a system call.
 const POLLS_PER_CHECK: u32 = 1024;
+/// Bytes of short messages after which a rank counts them that never polls.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
 /// The epoll datum of this rank's own waker; a peer's datum is its slot number.
 pub(super) const OWN_WAKER: u64 = u64::MAX;
 /// The slot of a rank that has none, and the index of a link that has none.
@@ -68,6 +70,8 @@ pub struct Shm {
     pub(super) cannot_watch: bool,
     /// Links with accepted bytes that wait for cells.
     pub(super) unflushed: usize,
+    /// Bytes of short messages that are not counted yet.
+    pub(super) short_bytes: usize,
     pub(super) polls: u32,
     /// Windows begun so far.
     pub(super) windows: u64,
@@ -203,6 +207,13 @@ impl Peer {
     }
 }
 
+impl Shm {
+    /// Counts the bytes of short messages since the last time.
+    fn count_short(&mut self) {
+        sent(Way::Shm, std::mem::take(&mut self.short_bytes));
+    }
+}
+
 impl Transport for Shm {
     fn name(&self) -> &'static str {
         NAME
@@ -216,6 +227,10 @@ impl Transport for Shm {
             if !peer.has_ended && producer.push_short(tag, bytes) {
                 producer.expect();
                 peer.notify(&self.waker);
+                self.short_bytes += bytes.len();
+                if self.short_bytes >= SHORT_BYTES_MAX {
+                    self.count_short();
+                }
                 return Ok(bytes.len());
             }
         }
@@ -307,6 +322,9 @@ impl Transport for Shm {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let flushed = (self.unflushed > 0 || self.waker.owes()) && self.flush()?;
         let met = self.is_introduced() && self.map_introduced()?;
+        if self.short_bytes > 0 {
+            self.count_short();
+        }
         self.polls = self.polls.wrapping_add(1);
         let rang = self.polls.is_multiple_of(POLLS_PER_CHECK) && self.handle_events();
         Ok(flushed || met || rang)
@@ -362,6 +380,7 @@ impl Rendezvous for Shm {
 impl Drop for Shm {
     fn drop(&mut self) {
         if self.segment.is_ours() {
+            self.count_short();
             self.withdraw();
             self.depart();
         }

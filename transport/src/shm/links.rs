@@ -72,6 +72,7 @@ impl Shm {
             departures: 0,
             cannot_watch: false,
             unflushed: 0,
+            short_bytes: 0,
             polls: 0,
             windows: 0,
             arena: Arena::of(&segment),

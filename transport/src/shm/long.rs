@@ -1,15 +1,29 @@
 //! Messages that do not fit a cell, and rendezvous sends.
 
+use ringfold_types::Way;
 use ringfold_types::limits::LINK_BYTES_MIN;
 
 use super::endpoint::{End, Shm, SingleCopy};
 use super::error::{broken, error};
 use crate::contract::{Fragment, Link, LinkError};
+use crate::sys::sent;
 
 impl Shm {
     /// Sends a message that does not fit a cell, or finds no free cell, or is `asked` to go by
-    /// rendezvous.
+    /// rendezvous. Counts its bytes.
     pub(super) fn send_long(
+        &mut self,
+        link: Link,
+        tag: u32,
+        bytes: &[u8],
+        asked: bool,
+    ) -> Result<usize, LinkError> {
+        let accepted = self.accept_long(link, tag, bytes, asked)?;
+        sent(Way::Shm, accepted);
+        Ok(accepted)
+    }
+
+    fn accept_long(
         &mut self,
         link: Link,
         tag: u32,

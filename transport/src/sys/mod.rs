@@ -14,6 +14,7 @@ mod pages;
 mod random;
 mod record;
 mod socket;
+mod traffic;
 mod waker;
 mod window;
 
@@ -36,6 +37,8 @@ pub use pages::{Pages, Placement, UserBuffer};
 pub(crate) use random::random;
 pub use record::{open_private_folder, record, record_folder, remove_record, ticks, trust_counter};
 pub(crate) use socket::{choose_port_late, outgoing};
+pub(crate) use traffic::failed_over;
+pub use traffic::{TRAFFIC_WORDS, count_traffic, sent};
 pub use waker::Waker;
 pub(crate) use waker::{NamedWaker, WakerAddress};
 pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

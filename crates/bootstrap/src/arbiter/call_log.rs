@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
+use crate::record::count::{begin_kind, count_call};
 use crate::record::format::{CALL_WORDS, group};
 use crate::record::read::{AwaitedMessage, RecordedCall};
 use crate::record::{GroupFacts, Place, record_failure};
@@ -118,6 +119,12 @@ impl CallLog {
         Self(Place::recorded(facts))
     }
 
+    /// Has the calls from number `seq` on count as calls of the kind of this one.
+    #[cold]
+    pub fn begins_kind(&self, seq: u64, name: &CallName) {
+        begin_kind(self.0.words, seq, name.0);
+    }
+
     /// Records that call number `seq` begins, at the time `at` of the clock of the record. Numbers
     /// must grow.
     #[inline]
@@ -136,8 +143,9 @@ impl CallLog {
     /// short has the time `at` of its end.
     #[inline]
     pub fn finished(&self, seq: u64, at: Option<u64>) {
-        if let (Some(at), [.., end]) = (at, self.entry(seq)) {
+        if let (Some(at), [.., begin, end]) = (at, self.entry(seq)) {
             end.store(at, Ordering::Relaxed);
+            count_call(self.0.words, at.saturating_sub(begin.load(Ordering::Relaxed)));
         }
         self.0.words[group::FINISHED].store(seq.wrapping_add(1), Ordering::Release);
     }

@@ -94,6 +94,12 @@ impl Control {
         self.size
     }
 
+    /// Has the calls from number `seq` on count as calls of the kind of this one, until the next
+    /// change. The thread that calls `entered` must call it.
+    pub fn begins_kind(&self, seq: u64, name: &CallName) {
+        self.state.calls.begins_kind(seq, name);
+    }
+
     /// Records that call number `seq` begins, at the time `at` of the record's clock. The number
     /// must grow from call to call. One thread at a time must call it.
     #[inline]

@@ -5,6 +5,7 @@
 //! failures   the latest failures, oldest first in a ring
 //! links      the latest events of links and of the group, in another ring
 //! groups     for each group its facts, and the latest calls in a ring
+//! kinds      for each kind of call the number of calls by their duration
 //! ```
 //!
 //! One process writes. An entry of a ring has a stamp, which is zero while the entry changes, so a
@@ -17,13 +18,15 @@ use ringfold_types::limits;
 /// The first word of a record.
 pub(crate) const MAGIC: u64 = 0x646c_6f66_676e_6972;
 /// The version of this layout.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 pub(crate) const HEADER_WORDS: usize = 512;
 
 /// The places of the header's words.
 pub(crate) mod at {
     use std::ops::Range;
+
+    use ringfold_types::Way;
 
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;
@@ -46,6 +49,10 @@ pub(crate) mod at {
     pub(crate) const NAME: Range<usize> = 24..40;
     /// The groups that found no place.
     pub(crate) const UNRECORDED: usize = 40;
+    /// The nanoseconds for which calls waited.
+    pub(crate) const WAITED: usize = 41;
+    /// For each way its bytes, and then for each way its losses.
+    pub(crate) const TRAFFIC: Range<usize> = 64..64 + 2 * Way::COUNT;
 }
 
 /// A ring of events: a stamp, a time, and a text with its length before it.
@@ -105,6 +112,12 @@ pub(crate) mod group {
     pub(crate) const WAIT_BEGUN: usize = 28;
     /// The longest wait for a message, in units of stamps. Each wait that is shorter shortens it.
     pub(crate) const WAIT_LONGEST: usize = 29;
+    /// The kind of the calls that run now, from 1 on, and above it the number of the first of them.
+    pub(crate) const KIND: usize = 23;
+    /// The calls of this kind whose end has a time.
+    pub(crate) const TIMED: usize = 30;
+    /// The bytes that each of the others sent by shared memory.
+    pub(crate) const BYTES_EACH: usize = 31;
     pub(crate) const CALLS: usize = 32;
 }
 
@@ -118,8 +131,30 @@ pub(crate) const fn group_at(index: usize) -> Range<usize> {
     begin..begin + GROUP_WORDS
 }
 
+/// The places of the words of a kind of calls.
+pub(crate) mod kind {
+    use std::ops::Range;
+
+    /// Collective, algorithm and size class; 0 without a kind.
+    pub(crate) const KEY: usize = 0;
+    /// The calls whose end has no time, without those of `group::KIND`.
+    pub(crate) const UNTIMED: usize = 1;
+    /// The nanoseconds of the others.
+    pub(crate) const NANOSECONDS: usize = 2;
+    /// The number of the others by their duration, in the order of `DURATIONS`.
+    pub(crate) const CALLS: Range<usize> = 3..18;
+    pub(crate) const WORDS: usize = 24;
+}
+
+/// The durations of calls are counted up to powers of 4 of a microsecond, 67 s at most, and beyond.
+pub(crate) const DURATIONS: usize = kind::CALLS.end - kind::CALLS.start;
+
+/// The words of all kinds of calls.
+pub(crate) const KINDS: Range<usize> =
+    group_at(GROUPS).start..group_at(GROUPS).start + limits::CALL_KINDS_MAX * kind::WORDS;
+
 /// The words of a record.
-pub(crate) const RECORD_WORDS: usize = group_at(GROUPS).start;
+pub(crate) const RECORD_WORDS: usize = KINDS.end;
 
 const _: () = assert!(RECORD_WORDS * 8 == limits::RECORD_BYTES);
-const _: () = assert!(at::UNRECORDED < HEADER_WORDS && HEADER_WORDS.is_multiple_of(8));
+const _: () = assert!(at::TRAFFIC.end <= HEADER_WORDS && HEADER_WORDS.is_multiple_of(8));

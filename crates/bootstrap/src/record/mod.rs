@@ -1,21 +1,26 @@
 //! The record of this process: its recent calls, failures and events of links, in words that other
 //! processes may read while it runs, while it is stopped, and after its death.
 //!
-//! `format` has the layout and `read` decodes a copy. A process has at most one record. The groups
-//! of a process without a record, and those that find no place in it, use ordinary memory.
+//! `format` has the layout, `count` counts calls, and `read` and `counters` decode a copy. A
+//! process has at most one record. The groups of a process without a record, and those that find no
+//! place in it, use ordinary memory.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use self::count::end_kind;
 use self::format::{
     EVENT_HEAD_WORDS, FAILURES, GROUP_WORDS, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group,
     group_at,
 };
 
 mod copy;
+pub(crate) mod count;
+pub(crate) mod counters;
 pub(crate) mod format;
 pub(crate) mod read;
 
@@ -27,6 +32,9 @@ pub const RECORD_WORDS: usize = format::RECORD_WORDS;
 
 /// The word of a record that is not zero once there is a failure.
 pub const KEEP_WORD: usize = at::KEEP;
+
+/// The words of a record that count traffic by way.
+pub const TRAFFIC_AT: Range<usize> = at::TRAFFIC;
 
 /// The facts of a process for its record.
 #[derive(Clone, Debug)]
@@ -94,6 +102,7 @@ pub fn start_record(words: &'static [AtomicU64], facts: RecordFacts) {
         recorder
     });
     if is_first {
+        count::start(words, recorder.facts.clock.1.then_some(recorder.facts.clock.0));
         recorder.write_header();
     }
 }
@@ -250,8 +259,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A child made by `fork` is no member.
+        if recorder().is_some() {
+            end_kind(self.words);
+        }
         if self.is_recorded {
-            // A child made by `fork` is no member.
             if recorder().is_some() {
                 self.words[group::STATE].fetch_add(1, Ordering::Release);
             }

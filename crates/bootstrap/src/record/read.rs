@@ -164,17 +164,8 @@ pub fn open_record(path: &Path) -> io::Result<Record> {
 /// # Errors
 /// The bytes are no record of this version.
 pub fn read_record(first: &[u8], second: &[u8]) -> Result<Record, InvalidRecord> {
-    if [first, second].iter().any(|bytes| bytes.len() != limits::RECORD_BYTES) {
-        return Err(InvalidRecord("it does not have the length of a record"));
-    }
-    let copies = [to_words(first), to_words(second)];
+    let copies = copies_of(first, second)?;
     let words = &copies[1];
-    if words[at::MAGIC] != MAGIC {
-        return Err(InvalidRecord("it is no record of ringfold"));
-    }
-    if words[at::VERSION] != VERSION {
-        return Err(InvalidRecord("it is a record of another version of ringfold"));
-    }
     let moment = |range: Range<usize>| [0, 1, 2].map(|index| words[range.start + index]);
     Ok(Record {
         pid: words[at::PID],
@@ -192,6 +183,21 @@ pub fn read_record(first: &[u8], second: &[u8]) -> Result<Record, InvalidRecord>
         start: moment(at::START),
         copied: moment(at::COPIED),
     })
+}
+
+/// The words of two copies of a record, whose second one is of this version.
+pub(super) fn copies_of(first: &[u8], second: &[u8]) -> Result<[Vec<u64>; 2], InvalidRecord> {
+    if [first, second].iter().any(|bytes| bytes.len() != limits::RECORD_BYTES) {
+        return Err(InvalidRecord("it does not have the length of a record"));
+    }
+    let copies = [to_words(first), to_words(second)];
+    if copies[1][at::MAGIC] != MAGIC {
+        return Err(InvalidRecord("it is no record of ringfold"));
+    }
+    if copies[1][at::VERSION] != VERSION {
+        return Err(InvalidRecord("it is a record of another version of ringfold"));
+    }
+    Ok(copies)
 }
 
 impl Record {
@@ -244,9 +250,14 @@ pub fn process_stat(stat: &str) -> Option<(char, u64)> {
 /// process has ended.
 #[must_use]
 pub fn state_of(record: &Record) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", record.pid)).ok()?;
-    let (state, begun) = process_stat(&stat)?;
-    (begun == record.begun && !matches!(state, 'Z' | 'X')).then_some(state)
+    state_of_process(record.pid, record.begun)
+}
+
+/// As `state_of`, for the process with this number that began then.
+pub(super) fn state_of_process(pid: u64, begun: u64) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (state, begun_there) = process_stat(&stat)?;
+    (begun_there == begun && !matches!(state, 'Z' | 'X')).then_some(state)
 }
 
 /// Whether the process of a record on this host has not ended.
@@ -254,12 +265,12 @@ pub(super) fn is_running(record: &Record) -> bool {
     state_of(record).is_some()
 }
 
-fn pair(words: &[u64], place: Range<usize>) -> [u64; 2] {
+pub(super) fn pair(words: &[u64], place: Range<usize>) -> [u64; 2] {
     [words[place.start], words[place.start + 1]]
 }
 
 /// The text in these words, of at most `bytes` bytes. It ends at the first zero byte.
-fn text(words: &[u64], bytes: u64) -> String {
+pub(super) fn text(words: &[u64], bytes: u64) -> String {
     let all: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = all.iter().position(|byte| *byte == 0).unwrap_or(all.len());
     let len = len.min(usize::try_from(bytes).unwrap_or(len));

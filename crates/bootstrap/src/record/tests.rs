@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use ringfold_harness::Folder;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
+use super::counters::{CountedCalls, read_counters};
 use super::format::CALL_WORDS;
 use super::read::{AwaitedMessage, Record, read_record, state_of};
 use super::*;
@@ -30,18 +31,60 @@ fn log(number: u64) -> CallLog {
     CallLog::recorded(GroupFacts { id: number.into(), rank: 3, size: 8, name: "a job" })
 }
 
+fn call(count: usize) -> Call {
+    Call {
+        collective: Collective::AllReduce,
+        count,
+        data_type: DataType::F32,
+        op: ReduceOp::Sum,
+        root: Rank(0),
+        wire: Wire::default(),
+    }
+}
+
 fn name(count: usize) -> CallName {
-    CallName::new(
-        &Call {
-            collective: Collective::AllReduce,
-            count,
-            data_type: DataType::F32,
-            op: ReduceOp::Sum,
-            root: Rank(0),
-            wire: Wire::default(),
-        },
-        2,
-    )
+    CallName::new(&call(count), 2)
+}
+
+/// Calls without a time count by their number, also while they run, and once their kind has ended.
+fn counts_calls(words: &[AtomicU64], calls: &CallLog) {
+    let count = || read_counters(&bytes(words), &bytes(words)).unwrap();
+    let untimed = || {
+        let counters = count();
+        let of = |kind: &CountedCalls| (kind.untimed, kind.durations.iter().sum::<u64>());
+        (counters.calls.iter().map(of).collect::<Vec<_>>(), counters.traffic[0][0])
+    };
+    calls.finished(4096, None);
+    assert_eq!(untimed(), (vec![], 0), "their kind was not named");
+    calls.begins_kind(4097, &name(2));
+    for seq in 4097..4107 {
+        calls.entered(seq, &name(2), clock());
+        calls.finished(seq, (seq >= 4104).then(|| clock() + 5000));
+    }
+    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8));
+    calls.begins_kind(4107, &name(2));
+    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8), "the same kind");
+    calls.begins_kind(4107, &name(1000));
+    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8), "another one");
+    calls.entered(4107, &name(1000), clock());
+    calls.finished(4107, None);
+    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 7 * 8 + 4000));
+    calls.begins_kind(4108, &name(2));
+    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 7 * 8 + 4000));
+    let mut later = count();
+    later.calls[0].untimed = 3;
+    later.raise_to(&count());
+    assert_eq!(later, count(), "counters never go down");
+    assert_eq!(later.calls[1].kind.map(|kind| kind.size()), Some("4KiB"));
+    for other in 0..=u8::MAX {
+        calls.begins_kind(4108, &CallName::new(&call(5), other));
+        calls.entered(4108, &name(5), clock());
+        calls.finished(4108, Some(clock()));
+    }
+    let kinds = count().calls;
+    assert_eq!((kinds.len(), kinds.last().unwrap().kind), (limits::CALL_KINDS_MAX, None));
+    let timed = kinds.iter().flat_map(|kind| kind.durations).sum::<u64>();
+    assert_eq!(timed, 3 + 256, "none is lost");
 }
 
 /// The part of the test that waits for messages.
@@ -115,10 +158,11 @@ fn the_record_of_a_process() {
     assert!(Logged::from(last).text().contains("allreduce [f32 x 9"));
     waits_are_recorded(words, &calls);
     let (now, begun) = ([clock(), clock()], last.begin);
-    let age = nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now));
-    assert!(age < 60_000_000_000, "{age}");
+    assert!(nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now)) < 60_000_000_000);
 
     torn_parts_are_left_out(words);
+
+    counts_calls(words, &calls);
 
     let copied = std::fs::read(folder.at(&format!("dump/a_host-{}.record", found.pid))).unwrap();
     let copied = read_record(&copied, &copied).unwrap();
@@ -131,7 +175,7 @@ fn the_record_of_a_process() {
 
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            for seq in 4097..60_000 {
+            for seq in 4109..60_000 {
                 calls.entered(seq, &name(seq as usize), seq);
                 calls.finished(seq, Some(seq));
             }
@@ -140,7 +184,7 @@ fn the_record_of_a_process() {
         while !writer.is_finished() {
             let found = read_record(&bytes(words), &bytes(words)).unwrap();
             let group = found.groups.iter().find(|group| !group.is_left).unwrap();
-            for call in group.calls.iter().filter(|call| call.seq > 4096) {
+            for call in group.calls.iter().filter(|call| call.seq > 4108) {
                 assert_eq!((call.words[1], call.begin), (call.seq, call.seq));
                 whole += 1;
             }

@@ -56,6 +56,17 @@ pub enum ConfigError {
         /// The reason.
         why: String,
     },
+    /// The file for metrics cannot be written.
+    #[error(
+        "RINGFOLD_METRICS={path:?} cannot be written: {why}; name a file in a folder that this \
+         user may write, or a port"
+    )]
+    Metrics {
+        /// The file.
+        path: String,
+        /// The reason.
+        why: String,
+    },
     /// `RINGFOLD_ALGO` is not a choice of algorithms.
     #[error("RINGFOLD_ALGO is not a choice of algorithms")]
     Algorithms(#[from] InvalidConstraints),

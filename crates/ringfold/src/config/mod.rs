@@ -1,6 +1,7 @@
 //! The settings of a communicator. Only this module of the library reads the environment.
 
 mod error;
+mod metrics;
 mod table;
 mod values;
 mod variables;
@@ -26,6 +27,8 @@ use ringfold_types::limits::{
 use ringfold_types::{Digest, Wire};
 
 pub use error::ConfigError;
+pub use metrics::Metrics;
+pub(crate) use metrics::part_of;
 use table::settings;
 pub use tracing::Level;
 pub use values::{CallProgress, InNetwork, Transports, timeout_of};
@@ -122,6 +125,10 @@ settings! {
     /// `RINGFOLD_DUMP`: the folder to which a failure copies the records of the ranks, for
     /// `ringfold inspect`. Default: none.
     "RINGFOLD_DUMP" dump: Option<String> = None, text;
+    /// `RINGFOLD_METRICS`: the place of metrics in the format OpenMetrics, for all processes of the
+    /// user on this host. It is a port of the loopback interface, an address with a port, or a
+    /// file. Default: none.
+    "RINGFOLD_METRICS" metrics: Option<Metrics> = None, metrics::metrics;
     /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
     /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
     /// has one. Without either, the library logs warnings while the ranks join.

@@ -47,10 +47,15 @@ impl Default for Transports {
 }
 
 /// The result of the parser of a variable.
-type Parsed<T> = Result<T, ConfigError>;
+pub(super) type Parsed<T> = Result<T, ConfigError>;
 
 /// Returns the parsed value, or an error that says which values the variable takes.
-fn given<T>(variable: &'static str, value: &str, wanted: &'static str, it: Option<T>) -> Parsed<T> {
+pub(super) fn given<T>(
+    variable: &'static str,
+    value: &str,
+    wanted: &'static str,
+    it: Option<T>,
+) -> Parsed<T> {
     it.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 

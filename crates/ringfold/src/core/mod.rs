@@ -9,8 +9,8 @@ use ringfold_bootstrap::CallName;
 use ringfold_collectives::Stepper;
 use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
-use ringfold_transport::{Exchanged, Window};
-use ringfold_types::{Rank, UnevenCall};
+use ringfold_transport::{Exchanged, Window, sent};
+use ringfold_types::{Call, Rank, UnevenCall, Way};
 
 pub(crate) use self::started::{BegunCall, StartedCall};
 use crate::arguments::valid;
@@ -86,13 +86,19 @@ impl Core {
 
     /// Checks a request, compiles it and makes it the latest.
     #[cold]
-    pub(crate) fn compile(&mut self, request: Request<'_>) -> Result<(), Error> {
+    pub(crate) fn compile(&mut self, request: Request<'_>, watch: &Watch) -> Result<(), Error> {
         let call = match request.blocks {
             Some(_) => *request.call,
             None => valid(request.call, request.place, self.layout.size(), self.rank)?,
         };
-        self.cache.enter(request, &call, &self.layout, self.rank);
+        self.enter(request, &call, watch);
         Ok(())
+    }
+
+    /// Compiles a valid request, checked as `call`, and makes it the latest.
+    fn enter(&mut self, request: Request<'_>, call: &Call, watch: &Watch) {
+        self.cache.enter(request, call, &self.layout, self.rank);
+        self.cache.latest().begins_kind(watch, self.seq + 1);
     }
 
     /// Performs the request that is the latest of the cache. Blocks. A call of two ranks that is
@@ -181,6 +187,7 @@ impl Core {
                 _ => {}
             }
             if exchanged != Exchanged::Nothing {
+                sent(Way::Shm, compiled.call.count * compiled.call.data_type.bytes());
                 run.exchanged(stepped(exchanged));
             }
             let (router, policy) = (&mut self.router, &mut self.wait_policy);
@@ -194,7 +201,7 @@ impl Core {
             run.end()
         };
         if let Some(finding) = finding {
-            self.choose_again(finding);
+            self.choose_again(finding, watch);
             return self.run(place, tag, Exchanged::Nothing, user, watch);
         }
         self.is_staging_flipped ^= compiled.program.flips_staging();
@@ -204,7 +211,7 @@ impl Core {
 
     /// Chooses the algorithm of the latest call again, after a `finding`.
     #[cold]
-    fn choose_again(&mut self, finding: Finding) {
+    fn choose_again(&mut self, finding: Finding, watch: &Watch) {
         let (rank, layout) = (self.rank, self.layout.clone());
         self.layout = match finding {
             Finding::NoStaging(made) => {
@@ -229,13 +236,16 @@ impl Core {
             }
         };
         self.cache.renew(&self.layout, rank);
+        self.cache.latest().begins_kind(watch, self.seq);
     }
 
     /// Begins a collective that consists of messages. Returns their tag.
     pub(crate) fn begin_messages(&mut self, call: &UnevenCall, watch: &Watch) -> u32 {
         self.seq += 1;
         tracing::trace!("{call} #{}", self.seq);
-        watch.entered(self.seq, &CallName::uneven(call));
+        let name = CallName::uneven(call);
+        watch.begins_kind(self.seq, &name);
+        watch.entered(self.seq, &name);
         tag_of(call.to_words(), self.seq)
     }
 

@@ -68,7 +68,7 @@ impl Core {
             StartedCall::Scheduled { call, blocks, mark } => {
                 let request = Request { call, place, blocks: blocks.as_ref(), mark: *mark };
                 if !self.cache.is_latest(request) {
-                    self.cache.enter(request, call, &self.layout, self.rank);
+                    self.enter(request, call, watch);
                 }
                 let compiled = self.cache.latest();
                 self.seq += 1;
@@ -119,7 +119,7 @@ impl Core {
             })?;
         begun.run = suspended;
         if let Some(finding) = finding {
-            self.choose_again(finding);
+            self.choose_again(finding, watch);
             return Ok(Progress::Moved);
         }
         if progress == Progress::Done {

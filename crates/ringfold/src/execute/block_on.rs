@@ -3,8 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use ringfold_bootstrap::AwaitedMessage;
+use ringfold_bootstrap::{AwaitedMessage, count_wait};
 use ringfold_collectives::Progress;
+use ringfold_transport::ticks;
 
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
 use crate::error::CallError;
@@ -109,6 +110,22 @@ pub(crate) fn block_on(
     outcome
 }
 
+/// The time for which a thread waits. Waits that end within the first spins are not counted.
+#[derive(Default)]
+struct Wait(Option<u64>);
+
+impl Wait {
+    fn begin(&mut self) {
+        self.0.get_or_insert_with(ticks);
+    }
+
+    fn end(&mut self) {
+        if let Some(since) = self.0.take() {
+            count_wait(ticks().saturating_sub(since));
+        }
+    }
+}
+
 /// Drives until everything is done and sent. Waits while nothing moves, for at most `timeout`.
 ///
 /// # Errors
@@ -121,15 +138,18 @@ pub(crate) fn finish(
     let (mut early_spins, mut early_yields) = (policy.early_spins(), policy.early_yields());
     let mut backoff = Backoff::default();
     let mut deadline = Deadline::new(timeout);
+    let mut wait = Wait::default();
     loop {
         match driven.advance()? {
             Progress::Done if driven.is_flushed() => {
                 policy.learn(backoff.ended());
+                wait.end();
                 return Ok(());
             }
             Progress::Done => {}
             Progress::Moved => {
                 policy.learn(backoff.ended());
+                wait.end();
                 (backoff, early_yields) = (Backoff::default(), policy.early_yields());
                 if early_spins > 0 || early_yields > 0 {
                     continue;
@@ -146,6 +166,7 @@ pub(crate) fn finish(
             }
             Progress::Idle if early_yields > 0 => {
                 early_yields -= 1;
+                wait.begin();
                 driven.check_abort()?;
                 driven.poll()?;
                 std::thread::yield_now();
@@ -163,6 +184,7 @@ pub(crate) fn finish(
             continue;
         };
         driven.check_abort()?;
+        wait.begin();
         match pause {
             Pause::Spin => {}
             Pause::Yield => std::thread::yield_now(),

@@ -2,9 +2,9 @@
 
 use ringfold_collectives::{Exchanged, Form, Ports, Reduction, Source, Stores};
 use ringfold_reduce::{Kernel, Line, Operand};
-use ringfold_transport::{Link, copy, copy_non_temporal};
+use ringfold_transport::{Link, copy, copy_non_temporal, sent};
 use ringfold_types::limits::SOURCES_MAX;
-use ringfold_types::{Buffer, Collective, Lane, Rank, Slice};
+use ringfold_types::{Buffer, Collective, Lane, Rank, Slice, Way};
 
 use crate::buffers::{BufferMap, Buffers, LocalSource};
 use crate::error::CallError;
@@ -37,7 +37,11 @@ impl Ports for CallPorts<'_, '_> {
         let output = self.buffers.write(dst);
         copy(output, own);
         let mut buffers = Buffers::InPlace(output);
-        Ok(stepped(self.router.exchange(self.kernel, self.tag, with, &mut buffers, 0)))
+        let exchanged = self.router.exchange(self.kernel, self.tag, with, &mut buffers, 0);
+        if exchanged != ringfold_transport::Exchanged::Nothing {
+            sent(Way::Shm, own.len());
+        }
+        Ok(stepped(exchanged))
     }
 
     #[inline]

@@ -8,15 +8,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use ringfold_bootstrap::{
-    KEEP_WORD, RECORD_WORDS, Record, RecordFacts, has_record, open_record, start_record,
+    KEEP_WORD, RECORD_WORDS, Record, RecordFacts, TRAFFIC_AT, has_record, open_record, start_record,
 };
 use ringfold_transport::{
-    open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
+    count_traffic, open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
 };
 use ringfold_types::limits::RECORDS_KEPT;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
+use crate::metrics;
 
 /// The age at which the record of an ended process goes.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,11 +44,15 @@ pub(super) fn start(config: &Config, host: &str) {
             (&*Box::leak(words), None)
         }
     };
+    if let (Some(metrics), Some(folder)) = (&config.metrics, &folder) {
+        metrics::start(metrics, folder);
+    }
     let dump = config.dump.clone().map(PathBuf::from);
     if let Some(dump) = &dump {
         warn_if_unwritable(dump);
     }
     let clock = (ticks as fn() -> u64, has_counter);
+    count_traffic(&words[TRAFFIC_AT]);
     start_record(words, RecordFacts { host: host.to_owned(), clock, dump, folder });
 }
 
@@ -74,6 +79,10 @@ pub fn remove_old_records() {
     };
     let dated = entries
         .flatten()
+        // Locks have other names than records.
+        .filter(|entry| {
+            entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
+        })
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.file_name())));
     let mut dated: Vec<_> = dated.collect();
     dated.sort_unstable_by_key(|(modified, _)| Reverse(*modified));

@@ -11,6 +11,7 @@
 
 use std::time::Instant;
 
+use ringfold_types::Way;
 use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 
 use super::Peer;
@@ -23,6 +24,7 @@ use crate::rdma::path::{Path, Phase};
 use crate::rdma::rail::Rails;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::settings::Settings;
+use crate::sys::failed_over;
 
 impl Peer {
     /// Handles failed work of that life of a path.
@@ -68,6 +70,7 @@ impl Peer {
         let what = format!("path {at} to rank {rank} by {name} is lost, {left} left: {why}");
         let why = format!("by {name}: {why}");
         if is_new {
+            failed_over(Way::by_rdma(rail));
             self.events.push(RailEvent::Lost { rail, what });
         } else {
             tracing::debug!("rdma: {what}");

@@ -1,5 +1,6 @@
 //! The way of bytes to a peer: paths or TCP write them, lent or copied, or they are held.
 
+use ringfold_types::Way;
 use ringfold_types::limits::RDMA_LEND_BYTES;
 
 use super::Peer;
@@ -13,6 +14,7 @@ use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
+use crate::sys::sent;
 
 impl Peer {
     /// Offers bytes to the peer. Returns how many were accepted. A caller that `is_patient` tries
@@ -120,6 +122,7 @@ impl Peer {
             return self.control.push_fragment(lane, ready);
         }
         self.routes.took_turn(way);
+        sent(Way::by_rdma(self.routes.cable_of(way).rail()), ready.bytes);
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return };
         let (loan, tells) = loan.unzip();
         let counts = self.routes.counts(ready.bytes);

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::HANDSHAKE_MS;
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{Lane, Rank, Way};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 use crate::proof::JobKey;
 use crate::refusals::Refusals;
+use crate::sys::sent;
 use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
@@ -236,6 +237,8 @@ impl Tcp {
         match self.change(slot, |connection, _| send(connection)) {
             Some(Err(broken)) => Err(self.error(link, broken)),
             Some(Ok(accepted)) => {
+                let rails = self.routes[link.peer.index()].rails.len();
+                sent(Way::by_tcp(link.lane.index(), rails), accepted);
                 if accepted < bytes.len() {
                     self.asked.set(Asked::Several);
                 }

@@ -1,0 +1,152 @@
+//! Reads the counters of a record.
+
+use std::io;
+use std::path::Path;
+
+use ringfold_types::Way;
+use ringfold_types::limits::CALL_KINDS_MAX;
+
+use super::count::{CallKind, current};
+use super::format::{DURATIONS, GROUPS, KINDS, at, group, group_at, kind};
+use super::read::{InvalidRecord, bytes_of, copies_of, pair, state_of_process, text};
+
+/// The counters of a process, which only grow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The number of the process on its host.
+    pub pid: u64,
+    /// When the process began, in the kernel's ticks since the start of the system.
+    pub begun: u64,
+    /// The number of the job, in two words.
+    pub job: [u64; 2],
+    /// The name of the job.
+    pub name: String,
+    /// The rank of the process in its first group.
+    pub rank: u64,
+    /// The number of ranks in its first group; 0 before it has joined.
+    pub size: u64,
+    /// The nanoseconds for which calls waited.
+    pub waited: u64,
+    /// The bytes sent by each way, and how often others took the place of a lost way. The order is
+    /// that of [`Way::all`].
+    pub traffic: Vec<[u64; 2]>,
+    /// The calls that ended, by kind. Those without a kind are calls of kinds without a place.
+    pub calls: Vec<CountedCalls>,
+}
+
+/// The calls of one kind that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedCalls {
+    /// The kind.
+    pub kind: Option<CallKind>,
+    /// The calls that ended in their first moment, which are not timed.
+    pub untimed: u64,
+    /// The nanoseconds of the others.
+    pub nanoseconds: u64,
+    /// The number of the others by their duration: up to 1, 4, 16 microseconds and so on, and in
+    /// the last place beyond.
+    pub durations: [u64; DURATIONS],
+}
+
+impl Counters {
+    /// Whether the process, which is on this host, has not ended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        state_of_process(self.pid, self.begun).is_some()
+    }
+
+    /// Raises the counters to those of an earlier look at the same process. A look may miss calls
+    /// that change their kind meanwhile.
+    pub fn raise_to(&mut self, before: &Self) {
+        self.waited = self.waited.max(before.waited);
+        for (now, before) in self.traffic.iter_mut().flatten().zip(before.traffic.iter().flatten())
+        {
+            *now = (*now).max(*before);
+        }
+        for earlier in &before.calls {
+            let Some(now) = self.calls.iter_mut().find(|it| it.kind == earlier.kind) else {
+                self.calls.push(*earlier);
+                continue;
+            };
+            now.untimed = now.untimed.max(earlier.untimed);
+            now.nanoseconds = now.nanoseconds.max(earlier.nanoseconds);
+            for (now, before) in now.durations.iter_mut().zip(earlier.durations) {
+                *now = (*now).max(before);
+            }
+        }
+    }
+}
+
+impl CountedCalls {
+    /// The largest of the counted durations in nanoseconds.
+    pub const LIMITS: [u64; DURATIONS - 1] = {
+        let (mut limits, mut index) = ([1000; DURATIONS - 1], 1);
+        while index < limits.len() {
+            limits[index] = 4 * limits[index - 1];
+            index += 1;
+        }
+        limits
+    };
+}
+
+/// Reads the counters of the record in a file, which its process may write meanwhile.
+///
+/// # Errors
+/// The file cannot be read, or is no record of this version.
+pub fn open_counters(path: &Path) -> io::Result<Counters> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let first = bytes_of(path)?;
+    read_counters(&first, &bytes_of(path)?).map_err(invalid)
+}
+
+/// Decodes the counters of two copies of a record, the second made after the first. They lack what
+/// changes meanwhile, and count nothing twice.
+///
+/// # Errors
+/// The bytes are no record of this version.
+pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRecord> {
+    let [first, second] = copies_of(first, second)?;
+    let mut calls: Vec<CountedCalls> = (0..CALL_KINDS_MAX)
+        .map(|index| {
+            let words = &first[KINDS][index * kind::WORDS..][..kind::WORDS];
+            let mut durations = [0; DURATIONS];
+            durations.copy_from_slice(&words[kind::CALLS]);
+            CountedCalls {
+                kind: CallKind::from_key(words[kind::KEY]),
+                untimed: words[kind::UNTIMED],
+                nanoseconds: words[kind::NANOSECONDS],
+                durations,
+            }
+        })
+        .collect();
+    let (sent, lost) = first[at::TRAFFIC].split_at(Way::COUNT);
+    let mut traffic: Vec<[u64; 2]> = sent.iter().zip(lost).map(|it| [*it.0, *it.1]).collect();
+    for index in 0..GROUPS {
+        let [before, after] = [&first, &second].map(|words| &words[group_at(index)]);
+        // A group that has another kind meanwhile adds its calls to the old one.
+        if before[group::KIND] != after[group::KIND] {
+            continue;
+        }
+        let Some((kind, begin)) = current(after[group::KIND]) else { continue };
+        let calls_now = before[group::FINISHED].saturating_sub(begin);
+        let untimed = calls_now.saturating_sub(after[group::TIMED]);
+        if let Some(kind) = calls.get_mut(kind) {
+            kind.untimed = kind.untimed.saturating_add(untimed);
+        }
+        let bytes = untimed.saturating_mul(after[group::BYTES_EACH]);
+        traffic[Way::Shm.index()][0] = traffic[Way::Shm.index()][0].saturating_add(bytes);
+    }
+    let is_used = |it: &CountedCalls| it.untimed > 0 || it.durations.iter().any(|it| *it > 0);
+    calls.retain(is_used);
+    Ok(Counters {
+        pid: second[at::PID],
+        begun: second[at::BEGUN],
+        job: pair(&second, at::JOB),
+        name: text(&second[at::NAME], u64::MAX),
+        rank: second[at::RANK],
+        size: second[at::SIZE],
+        waited: first[at::WAITED],
+        traffic,
+        calls,
+    })
+}

@@ -1,0 +1,216 @@
+//! Metrics of running jobs, over HTTP and in a file.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringfold_harness::{Folder, Job, Ranks, free_port, needed};
+use rustix::process::Signal;
+
+use crate::{LONG, ringfold};
+
+/// The body of a page of this port of the loopback interface, if there is one.
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    head.contains("200 OK").then(|| body.to_owned())
+}
+
+/// Asks again and again until `is_enough` of the answer.
+fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begin.elapsed() < LONG, "it does not come");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Four ranks that call 1,000 times with 1 MiB over TCP, and then sleep until `stop` exists.
+fn counted(metrics: &str, times: &str, stop: &str) -> Ranks {
+    let ranks = Ranks::start(4, |_, command| {
+        command.args(["counted", "262144", times, stop]);
+        command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_METRICS", metrics);
+    });
+    ranks.wait_for("counted");
+    ranks
+}
+
+/// The number of the job of these ranks.
+fn job_of(ranks: &Ranks) -> String {
+    let seen = ringfold(&["inspect", &ranks.0[0].id().to_string()]);
+    let text = String::from_utf8_lossy(&seen.stdout).into_owned();
+    text.split(' ').nth(1).unwrap_or_else(|| panic!("{seen:?}")).to_owned()
+}
+
+/// The samples of a metric of a job: the labels and the value of each.
+fn samples(page: &str, name: &str, job: &str) -> Vec<(String, f64)> {
+    let own = format!("{name}{{job_id=\"{job}\",");
+    let lines = page.lines().filter_map(|line| line.strip_prefix(&own)?.rsplit_once("} "));
+    lines.map(|(labels, value)| (labels.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// The value of a label.
+fn label<'a>(labels: &'a str, name: &str) -> &'a str {
+    let rest = labels.split_once(&format!("{name}=\"")).unwrap_or_else(|| panic!("{labels}")).1;
+    rest.split('"').next().unwrap()
+}
+
+/// All bytes that the ranks send in a call of 1 MiB by this algorithm, as `ringfold plan` says.
+fn planned(algorithm: &str) -> f64 {
+    let seen = ringfold(&["plan", "allreduce", "-n", "4", "-b", "1M", "-a", algorithm]);
+    let text = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let (_, rest) = text.split_once("all together send ").unwrap_or_else(|| panic!("{seen:?}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn counters_are_those_of_the_plan() {
+    let folder = Folder::new();
+    let (stop, port) = (folder.at("stop"), free_port());
+    let ranks = counted(&format!("127.0.0.1:{port}"), "1000", &stop);
+    let job = job_of(&ranks);
+    // The records of the last calls may be behind their ends by a moment.
+    let page = until(|| {
+        let page = get(port, "/metrics")?;
+        let counts = samples(&page, "ringfold_call_duration_seconds_count", &job);
+        let of_calls = counts.iter().filter(|it| label(&it.0, "collective") == "allreduce");
+        (of_calls.map(|it| it.1).sum::<f64>() == 4000.0).then_some(page)
+    });
+    let counts = samples(&page, "ringfold_call_duration_seconds_count", &job);
+    let mut calls = counts.iter().filter(|it| label(&it.0, "collective") == "allreduce");
+    let (labels, count) = calls.next().unwrap();
+    assert_eq!((label(labels, "size"), *count), ("1MiB", 1000.0));
+    let algorithm = label(labels, "algorithm");
+    assert_eq!(calls.count(), 3, "one series for each other rank");
+    let sent = samples(&page, "ringfold_sent_bytes_total", &job);
+    assert!(sent.iter().all(|it| label(&it.0, "transport") == "tcp"), "{sent:?}");
+    let (sent, planned) = (sent.iter().map(|it| it.1).sum::<f64>(), 1000.0 * planned(algorithm));
+    assert!((sent - planned).abs() < 0.01 * planned, "{sent} sent, {planned} planned");
+    for metric in ["ringfold_wait_seconds_total", "ringfold_failovers_total"] {
+        assert_eq!(samples(&page, metric, &job).len(), 4, "{metric}");
+    }
+    let buckets = samples(&page, "ringfold_call_duration_seconds_bucket", &job);
+    let last = buckets.iter().filter(|it| label(&it.0, "le") == "+Inf").map(|it| it.1);
+    assert_eq!(last.sum::<f64>(), counts.iter().map(|it| it.1).sum::<f64>());
+    assert!(page.ends_with("# EOF\n"));
+    prometheus_takes(&page, port, &job);
+    fs::write(&stop, "").unwrap();
+    for outcome in ranks.finish(LONG) {
+        assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");
+    }
+}
+
+/// Prometheus finds no fault with the page, and scrapes it itself.
+fn prometheus_takes(page: &str, port: u16, job: &str) {
+    if !needed::are_there("prometheus", &["prometheus", "promtool"]) {
+        return;
+    }
+    let mut tool = Command::new("promtool");
+    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut tool = tool.spawn().unwrap();
+    tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let said = tool.wait_with_output().unwrap();
+    // It takes the older format, in which the help of a counter has another name.
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.lines().all(|line| line.ends_with("_total no help text")), "{said}");
+    let (folder, own) = (Folder::new(), free_port());
+    let config = folder.file(
+        "prometheus.yml",
+        &format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: ringfold\n  \
+             static_configs:\n  - targets: ['127.0.0.1:{port}']\n"
+        ),
+    );
+    let mut server = Command::new("prometheus");
+    server.arg(format!("--config.file={config}"));
+    server.arg(format!("--storage.tsdb.path={}", folder.at("data")));
+    server.arg(format!("--web.listen-address=127.0.0.1:{own}"));
+    let server = Job::start(&mut server);
+    // The query, with all but letters, digits and underscores in hexadecimal.
+    let query = format!(
+        "sum(ringfold_call_duration_seconds_count{{job_id=\"{job}\",collective=\"allreduce\"}})"
+    );
+    let query = query.bytes().fold(String::new(), |text, byte| {
+        let plain = byte.is_ascii_alphanumeric() || byte == b'_';
+        text + &if plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    });
+    let answer = until(|| {
+        get(own, &format!("/api/v1/query?query={query}")).filter(|it| it.contains("\"value\""))
+    });
+    assert!(answer.contains("\"4000\""), "{answer}");
+    drop(server);
+}
+
+#[test]
+fn another_process_goes_on_when_that_with_the_port_ends() {
+    let folder = Folder::new();
+    let (stop, port) = (folder.at("stop"), free_port());
+    let ranks = counted(&port.to_string(), "10", &stop);
+    let job = job_of(&ranks);
+    let ranks_seen = || {
+        let page = get(port, "/metrics")?;
+        let waited = samples(&page, "ringfold_wait_seconds_total", &job);
+        Some(waited.iter().map(|it| label(&it.0, "rank").to_owned()).collect::<Vec<_>>())
+    };
+    until(|| ranks_seen().filter(|it| *it == ["0", "1", "2", "3"]));
+    // One of them has the port, whichever it is.
+    for (rank, left) in [(2, 3), (0, 2), (3, 1)] {
+        ranks.0[rank].signal(Signal::KILL);
+        until(|| ranks_seen().filter(|it| it.len() == left));
+    }
+    assert_eq!(ranks_seen(), Some(vec!["1".to_owned()]));
+    fs::write(&stop, "").unwrap();
+}
+
+#[test]
+fn a_taken_port_costs_one_warning() {
+    let folder = Folder::new();
+    let stop = folder.file("stop", "");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let ranks = counted(&format!(":{port}"), "10", &stop);
+    let outcomes = ranks.finish(LONG);
+    assert!(outcomes.iter().all(|it| it.status.success()), "{outcomes:?}");
+    let warning = format!("RINGFOLD_METRICS=127.0.0.1:{port} is not served, and the job goes on");
+    let warned: Vec<_> = outcomes.iter().filter(|it| it.stderr.contains(&warning)).collect();
+    // Another process may begin after the end of the first one.
+    assert!(!warned.is_empty(), "{outcomes:?}");
+    assert!(warned.iter().all(|it| it.stderr.matches(&warning).count() == 1), "{outcomes:?}");
+}
+
+#[test]
+fn metrics_go_to_a_file() {
+    let folder = Folder::new();
+    let (stop, file) = (folder.at("stop"), folder.at("ringfold.prom"));
+    let ranks = counted(&file, "10", &stop);
+    let job = job_of(&ranks);
+    until(|| {
+        let page = fs::read_to_string(&file).ok()?;
+        assert!(page.ends_with("# EOF\n"), "{page}");
+        let counts = samples(&page, "ringfold_call_duration_seconds_count", &job);
+        (counts.iter().map(|it| it.1).sum::<f64>() == 44.0).then_some(())
+    });
+    fs::write(&stop, "").unwrap();
+    assert!(ranks.finish(LONG).iter().all(|it| it.status.success()));
+}
+
+#[test]
+fn wrong_places_are_refused_before_any_rank_joins() {
+    let folder = Folder::new();
+    let missing = folder.at("no/folder/metrics");
+    for wrong in ["0", "70000", "somewhere:1", &missing] {
+        let mut command = Command::new(ringfold_harness::program::own("rank"));
+        command.args(["rich", "8"]).env("RINGFOLD_METRICS", wrong);
+        let outcome = Job::start(&mut command).finish(LONG);
+        let text = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!outcome.status.success() && text.contains("RINGFOLD_METRICS"), "{outcome:?}");
+    }
+}
