@@ -124,7 +124,7 @@ fn prometheus_takes(page: &str, port: u16, job: &str) {
     let (folder, own) = (Folder::new(), free_port());
     let config = folder.file(
         "prometheus.yml",
-        &format!(
+        format!(
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: ringfold\n  \
              static_configs:\n  - targets: ['127.0.0.1:{port}']\n"
         ),

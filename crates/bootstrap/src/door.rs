@@ -203,7 +203,7 @@ async fn serve(
     let keeping = async {
         loop {
             tokio::select! {
-                Some(Authenticated { channel, first }) = peers.recv() => {
+                Some(Authenticated { channel, first, .. }) = peers.recv() => {
                     if let Some(Knock::Enter) = decode(&first) {
                         let waiting = Arc::clone(&waiting);
                         kept.spawn(async move { waiting.keep(channel).await });

@@ -11,13 +11,14 @@
 //! 2. `channel`: an authenticated connection between two processes;
 //! 3. `service`: requests to a server of several jobs, such as an aggregator;
 //! 4. `record`: the recent calls and failures of a process, in words that other processes may read;
-//! 5. `arbiter`: the failure cause, found from reports and call logs without I/O;
-//! 6. `regroup`: the agreement of survivors on the members of the next group;
-//! 7. `control`: a rank's end of the control plane;
-//! 8. `rendezvous`: the launcher, where ranks learn of the coordinator;
-//! 9. `coordinator`: the centre, in the process of rank 0;
-//! 10. `join`: the way of a rank from its identity to a `Control`;
-//! 11. `door`: the way of newcomers into a group that runs.
+//! 5. `look`: looks at the records of a group on all of its hosts;
+//! 6. `arbiter`: the failure cause, found from reports and call logs without I/O;
+//! 7. `regroup`: the agreement of survivors on the members of the next group;
+//! 8. `control`: a rank's end of the control plane;
+//! 9. `rendezvous`: the launcher, where ranks learn of the coordinator;
+//! 10. `coordinator`: the centre, in the process of rank 0;
+//! 11. `join`: the way of a rank from its identity to a `Control`;
+//! 12. `door`: the way of newcomers into a group that runs.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
@@ -52,6 +53,7 @@ mod discover;
 mod door;
 mod http;
 mod join;
+mod look;
 mod record;
 mod regroup;
 pub mod rendezvous;
@@ -78,11 +80,13 @@ pub use door::{Admission, Door, NotAdmitted, knock};
 pub use http::serve;
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
+pub use look::{FarGroup, FarHost, FarHosts, HostLook, look_around};
 pub use record::count::{CallKind, count_wait};
 pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
+pub use record::folder::digest as record_folder_digest;
 pub use record::read::{
-    AwaitedMessage, InvalidRecord, Record, RecordedCall, RecordedEvent, RecordedGroup, open_record,
-    process_stat, read_record, state_of,
+    AwaitedMessage, InvalidRecord, LookPort, Record, RecordedCall, RecordedEvent, RecordedGroup,
+    open_record, process_stat, read_record, state_of,
 };
 pub use record::{
     KEEP_WORD, RECORD_WORDS, RecordFacts, TRAFFIC_AT, has_record, record_event, start_record,

@@ -143,7 +143,7 @@ pub async fn serve<Q: DeserializeOwned, A, F>(
             if answers.len() >= ANSWERS_MAX {
                 answers.join_next().await;
             }
-            let Authenticated { channel: Channel { mut writer, local, .. }, first } = peer;
+            let Authenticated { channel: Channel { mut writer, local, .. }, first, .. } = peer;
             let answer = answer(decode(&first), local.ip());
             let limit = Duration::from_millis(limits::HANDSHAKE_MS);
             answers.spawn(async move {

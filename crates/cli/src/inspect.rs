@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ringfold::this_moment;
 use ringfold_bootstrap::{Logged, RecordedCall, RecordedGroup};
-use ringfold_transport::trust_counter;
 
 use crate::records::{Job, Process, copies, described, jobs};
 
@@ -29,8 +27,6 @@ pub(crate) struct Args {
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let folder = Path::new(&args.of);
     let jobs = if folder.is_dir() { copies(folder)? } else { jobs(Some(&args.of))? };
-    trust_counter();
-    let now = this_moment();
     let mut text = String::new();
     for job in &jobs {
         writeln!(text, "{}", job.title())?;
@@ -38,7 +34,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             writeln!(text, "failure on {}: {cause}", named(&ranks))?;
         }
         text += &differences(job);
-        text += &events(job, args.last, now);
+        text += &events(job, args.last);
     }
     Ok(text)
 }
@@ -113,10 +109,10 @@ fn name(call: &RecordedCall) -> String {
 }
 
 /// The events of all ranks by time, in seconds before the last one.
-fn events(job: &Job, last: usize, now: [u64; 2]) -> String {
+fn events(job: &Job, last: usize) -> String {
     let mut events = Vec::new();
-    for Process { record, .. } in &job.processes {
-        let mut add = |stamp, text| events.push((record.time_of(stamp, now), record.rank, text));
+    for Process { record, now, .. } in &job.processes {
+        let mut add = |stamp, text| events.push((record.time_of(stamp, *now), record.rank, text));
         for event in &record.links {
             add(event.at, event.text.clone());
         }

@@ -1,13 +1,20 @@
 //! The records of the jobs of this user on this host, or of those that a failure has copied.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use ringfold_bootstrap::{AwaitedMessage, Logged, Record, RecordedCall, open_record, state_of};
+use ringfold::this_moment;
+use ringfold_bootstrap::{
+    AwaitedMessage, FarGroup, HostLook, Logged, Record, RecordedCall, RecordedGroup, open_record,
+    record_folder_digest, state_of,
+};
 use ringfold_collectives::Algorithm;
-use ringfold_transport::record_folder;
+use ringfold_transport::{record_folder, trust_counter};
 use ringfold_types::Call;
 
 /// The record of a rank, and the state of its process.
@@ -16,6 +23,35 @@ pub(crate) struct Process {
     pub(crate) record: Record,
     /// `None` for a copy: its process is not looked at.
     pub(crate) state: Option<State>,
+    /// The moment of the look on the host of the process.
+    pub(crate) now: [u64; 2],
+    pub(crate) host: Host,
+}
+
+/// The host of a process, as this one knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// The digest of the folder with its records. Hosts may have the same name.
+    pub(crate) folder: [u8; 16],
+    /// The address where a process answered; `None` for this host.
+    pub(crate) address: Option<IpAddr>,
+}
+
+impl Process {
+    /// The processes of another host.
+    pub(crate) fn far(address: IpAddr, look: HostLook) -> impl Iterator<Item = Self> {
+        let HostLook { folder, now, processes } = look;
+        let host = Host { folder, address: Some(address) };
+        processes.into_iter().map(move |(record, letter)| {
+            let state = Some(State::named(letter));
+            Self { record, state, now, host }
+        })
+    }
+
+    /// Whether both are the same process.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (self.host.folder, self.record.pid) == (other.host.folder, other.record.pid)
+    }
 }
 
 /// The state of a process.
@@ -37,8 +73,9 @@ impl State {
         }
     }
 
-    fn of(record: &Record) -> Self {
-        match state_of(record) {
+    /// The state that has this letter in `ps`.
+    const fn named(letter: Option<char>) -> Self {
+        match letter {
             None => Self::Gone,
             Some('T' | 't') => Self::Stopped,
             Some('R') => Self::Running,
@@ -66,11 +103,23 @@ impl Job {
     /// The number of the job, its name and its size.
     pub(crate) fn title(&self) -> String {
         let Record { name, size, .. } = self.first();
-        format!(
-            "job {} {name:?}, {size} ranks, {} of them here",
-            self.number(),
-            self.processes.len()
-        )
+        let far = self.processes.iter().filter(|it| it.host.address.is_some()).count();
+        let elsewhere = if far == 0 { String::new() } else { format!(" and {far} on other hosts") };
+        let (number, near) = (self.number(), self.processes.len() - far);
+        format!("job {number} {name:?}, {size} ranks, {near} of them here{elsewhere}")
+    }
+
+    /// The largest group with members on other hosts.
+    pub(crate) fn far_group(&self) -> Option<FarGroup> {
+        let living = self.processes.iter().filter(|it| it.state != Some(State::Gone));
+        let groups = || living.clone().flat_map(|it| &it.record.groups).filter(|it| !it.is_left);
+        let near = |id| groups().filter(move |it| it.id == id).map(|it| it.rank);
+        let is_far = |it: &&RecordedGroup| {
+            (near(it.id).collect::<BTreeSet<_>>().len() as u64) < it.size && it.look.is_some()
+        };
+        let id = groups().filter(is_far).max_by_key(|it| it.size)?.id;
+        let ports = groups().filter(|it| it.id == id).filter_map(|it| it.look).collect();
+        Some(FarGroup { id, ports, near: near(id).collect() })
     }
 
     /// Whether a process of the job has not ended.
@@ -102,13 +151,39 @@ pub(crate) fn jobs(wanted: Option<&str>) -> anyhow::Result<Vec<Job>> {
     let known: Vec<_> = jobs.iter().map(Job::number).collect();
     let found: Vec<_> = jobs.into_iter().filter(is_wanted).collect();
     if found.is_empty() {
+        if let Some(owners) = denied(wanted) {
+            bail!("permission denied: {owners}");
+        }
         let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
         bail!(
-            "no job or process {wanted} of this user on this host; the jobs are: {known}. On other \
-             hosts run the command there"
+            "no job or process {wanted} of this user on this host; the jobs are: {known}. Run the \
+             command on a host of the job"
         );
     }
     Ok(found)
+}
+
+/// The users who may look at the process with this number, or at their jobs on this host.
+fn denied(wanted: &str) -> Option<String> {
+    let own = fs::metadata("/proc/self").ok()?.uid();
+    let process =
+        wanted.parse::<u32>().ok().and_then(|pid| fs::metadata(format!("/proc/{pid}")).ok());
+    if let Some(owner) = process.map(|it| it.uid()).filter(|owner| *owner != own) {
+        return Some(format!(
+            "process {wanted} is of user {owner}, and only that user may look at it"
+        ));
+    }
+    let folders = fs::read_dir(record_folder().parent()?).ok()?.flatten();
+    let names = folders.filter_map(|it| it.file_name().into_string().ok());
+    let users = names.filter_map(|it| it.strip_prefix("ringfold-")?.parse::<u32>().ok());
+    let users: Vec<_> = users.filter(|user| *user != own).map(|it| it.to_string()).collect();
+    (!users.is_empty()).then(|| {
+        format!(
+            "{wanted} is no job of this user; the users with jobs on this host are {}, and only \
+             they may look at theirs",
+            users.join(" ")
+        )
+    })
 }
 
 /// Returns the jobs in a folder to which failures have copied records.
@@ -131,7 +206,14 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn read(files: Vec<PathBuf>, is_here: bool) -> Vec<Process> {
     let records = files.iter().filter_map(|path| open_record(path).ok());
     let joined = records.filter(|record| record.size > 0);
-    joined.map(|record| Process { state: is_here.then(|| State::of(&record)), record }).collect()
+    let host = Host { folder: record_folder_digest(&record_folder()), address: None };
+    let seen = joined.map(|record| Process {
+        state: is_here.then(|| State::named(state_of(&record))),
+        record,
+        now: moment(),
+        host,
+    });
+    seen.collect()
 }
 
 /// The jobs of these processes. A job that ran before under the same name and secret has the same
@@ -143,6 +225,12 @@ fn grouped(mut processes: Vec<Process>) -> Vec<Job> {
     processes.dedup_by_key(|it| (it.record.job, it.record.rank));
     let by_job = processes.chunk_by(|a, b| a.record.job == b.record.job);
     by_job.map(|processes| Job { processes: processes.to_vec() }).collect()
+}
+
+/// This moment for `Record::time_of`.
+pub(crate) fn moment() -> [u64; 2] {
+    trust_counter();
+    this_moment()
 }
 
 /// A call as text, as in `allreduce [f32 x 1024, sum]`, its bytes, and its algorithm.

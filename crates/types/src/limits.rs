@@ -210,7 +210,7 @@ pub const CALLS_REMEMBERED: usize = 64;
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 
 /// Bytes of the record of a process: its recent calls, failures, events of links, and counters.
-pub const RECORD_BYTES: usize = 100 * 1024;
+pub const RECORD_BYTES: usize = 101 * 1024;
 
 /// Kinds of calls whose durations a process counts apart: collective, size class and algorithm.
 /// Calls of further kinds are counted together.

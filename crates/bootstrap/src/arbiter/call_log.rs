@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::count::{begin_kind, count_call};
 use crate::record::format::{CALL_WORDS, group};
-use crate::record::read::{AwaitedMessage, RecordedCall};
+use crate::record::read::{AwaitedMessage, LookPort, RecordedCall};
 use crate::record::{GroupFacts, Place, record_failure};
 
 /// The last `limits::CALLS_REMEMBERED` calls of a rank. They are in the record of the process,
@@ -177,6 +177,17 @@ impl CallLog {
             (until.saturating_sub(of(group::WAIT_BEGUN)), of(group::WAIT_LONGEST));
         let shortened = longest - longest / limits::CALLS_REMEMBERED as u64;
         words[group::WAIT_LONGEST].store(wait.max(shortened), Ordering::Relaxed);
+    }
+
+    /// Records where the rank answers looks.
+    pub(crate) fn set_look(&self, port: LookPort) {
+        self.0.set_look(port);
+    }
+
+    /// The number of the group in the record.
+    pub(crate) fn group_id(&self) -> [u64; 2] {
+        let [low, high] = [group::ID.start, group::ID.start + 1];
+        [low, high].map(|at| self.0.words[at].load(Ordering::Relaxed))
     }
 
     /// Records the failure of the group.

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connect::Channel;
 use super::greeting::{Greeting, HandshakeError};
-use super::respond;
+use super::respond_as_any;
 use super::socket;
 use super::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
@@ -44,6 +44,8 @@ pub(crate) struct Authenticated {
     pub(crate) channel: Channel,
     /// Its first message.
     pub(crate) first: Vec<u8>,
+    /// The index of the greeting and secret by which it came.
+    pub(crate) by: usize,
 }
 
 /// Sends every proven connection to `peers`, until the receiver is dropped. There are so many
@@ -51,12 +53,23 @@ pub(crate) struct Authenticated {
 pub(crate) async fn accept(
     slots: usize,
     listener: TcpListener,
-    (greeting, secret): (Greeting, Secret),
+    shared: (Greeting, Secret),
+    turned_away: Arc<TurnedAway>,
+    peers: mpsc::Sender<Authenticated>,
+) {
+    accept_any(slots, listener, vec![shared], turned_away, peers).await;
+}
+
+/// As `accept`, for peers that share any of these greetings and secrets.
+pub(crate) async fn accept_any(
+    slots: usize,
+    listener: TcpListener,
+    shared: Vec<(Greeting, Secret)>,
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
     let mut unproven = Unproven { max: slots, handshakes: JoinSet::new(), slots: Vec::new() };
-    let shared = Arc::new((greeting, secret));
+    let shared: Arc<[_]> = shared.into();
     let mut failures = 0_u32;
     loop {
         let (is_full, next_expiry) = (unproven.is_full(), unproven.next_expiry());
@@ -110,7 +123,7 @@ impl Unproven {
         self.slots.len() >= self.max
     }
 
-    fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<(Greeting, Secret)>) {
+    fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<[(Greeting, Secret)]>) {
         let (shared, is_opened) = (Arc::clone(shared), Arc::new(AtomicBool::new(false)));
         let opened = Arc::clone(&is_opened);
         let task = self.handshakes.spawn(async move {
@@ -151,19 +164,19 @@ impl Slot {
 async fn receive(
     mut stream: TcpStream,
     from: SocketAddr,
-    (greeting, secret): &(Greeting, Secret),
+    shared: &[(Greeting, Secret)],
     is_opened: &AtomicBool,
 ) -> Result<Authenticated, HandshakeError> {
     socket::tune(&stream)?;
     let ends = [stream.local_addr()?, from];
-    let session = respond(&mut stream, greeting, secret).await?;
+    let (by, session) = respond_as_any(&mut stream, shared).await?;
     is_opened.store(true, Ordering::Relaxed);
     let mut channel = Channel::new(stream, ends, session);
     channel.reader.set_bytes_max(FIRST_BYTES_MAX);
     let first = channel.reader.next().await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     channel.reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
-    Ok(Authenticated { channel, first })
+    Ok(Authenticated { channel, first, by })
 }
 
 #[cfg(test)]

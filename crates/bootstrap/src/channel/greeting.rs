@@ -10,7 +10,7 @@ use crate::discover::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
 /// version keeps the layout of the greeting's head, which tells a foreign job from another version.
-pub(crate) const VERSION: u16 = 8;
+pub(crate) const VERSION: u16 = 9;
 
 /// The digest of the sources that define the messages of this module's connections. Ranks compare
 /// the sources of all other messages when they have joined.
@@ -60,6 +60,8 @@ pub(crate) enum Purpose {
     Regroup = 6,
     /// A connection of a newcomer to rank 0 of a group that runs.
     Door = 7,
+    /// A connection of `ringfold top` to a rank, for a look at the records of its host.
+    Look = 8,
 }
 
 /// Why a handshake failed.
@@ -141,6 +143,11 @@ impl Greeting {
     /// The same greeting, from the side that listened.
     pub(super) fn answer(&self) -> Self {
         Self { side: ANSWER, ..self.clone() }
+    }
+
+    /// Whether the other side wants what this greeting offers.
+    pub(super) fn is_wanted_by(&self, them: &Self) -> bool {
+        (self.purpose, self.job) == (them.purpose, them.job)
     }
 
     /// The key for the handshake.

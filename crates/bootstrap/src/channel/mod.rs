@@ -63,12 +63,25 @@ pub(crate) async fn initiate<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Performs the handshake of the side that listened.
+#[cfg(test)]
 pub(crate) async fn respond<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     us: &Greeting,
     secret: &Secret,
 ) -> Result<StatelessTransportState, HandshakeError> {
+    let only = [(us.clone(), secret.clone())];
+    respond_as_any(stream, &only).await.map(|(_, session)| session)
+}
+
+/// Performs the handshake of the side that listened, by that one of `ours` that the other side
+/// wants, or by the first. Returns its index.
+pub(crate) async fn respond_as_any<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    ours: &[(Greeting, Secret)],
+) -> Result<(usize, StatelessTransportState), HandshakeError> {
     let them = Greeting::read(stream).await?;
+    let index = ours.iter().position(|(us, _)| us.is_wanted_by(&them)).unwrap_or(0);
+    let (us, secret) = &ours[index];
     let mut challenge = [0; CHALLENGE_BYTES];
     getrandom::fill(&mut challenge).map_err(io::Error::other)?;
     stream.write_all(&[&us.answer().encode()[..], &challenge].concat()).await?;
@@ -88,7 +101,7 @@ pub(crate) async fn respond<S: AsyncRead + AsyncWrite + Unpin>(
     answer[0] = WELCOME;
     noise.write_message(&[], &mut answer[1..]).map_err(internal)?;
     stream.write_all(&answer).await?;
-    noise.into_stateless_transport_mode().map_err(internal)
+    noise.into_stateless_transport_mode().map(|session| (index, session)).map_err(internal)
 }
 
 fn begin(

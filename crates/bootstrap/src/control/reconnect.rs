@@ -89,7 +89,7 @@ impl ReturnPort {
                 Some(peers) => peers.recv().await,
                 None => None,
             };
-            let Some(Authenticated { channel, first }) = peer else {
+            let Some(Authenticated { channel, first, .. }) = peer else {
                 self.peers = None;
                 return std::future::pending().await;
             };

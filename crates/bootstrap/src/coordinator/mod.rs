@@ -197,7 +197,7 @@ impl Coordinator {
     }
 
     fn admit(&mut self, peer: Authenticated, turned_away: &TurnedAway) {
-        let Authenticated { channel, first } = peer;
+        let Authenticated { channel, first, .. } = peer;
         let Channel { mut reader, mut writer, peer: from, .. } = channel;
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {

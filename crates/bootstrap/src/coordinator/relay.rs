@@ -115,7 +115,7 @@ async fn forward(
     let mut sending = JoinSet::new();
     while !missing.is_empty() || !sending.is_empty() {
         tokio::select! {
-            Some(Authenticated { channel, first }) = peers.recv(), if !missing.is_empty() => {
+            Some(Authenticated { channel, first, .. }) = peers.recv(), if !missing.is_empty() => {
                 let Channel { mut writer, reader, peer: from, .. } = channel;
                 let child = decode::<Fetch>(&first).map(|fetch| fetch.rank);
                 // A child that lost its connection asks rank 0, so no child comes twice.

@@ -14,8 +14,10 @@ use crate::arbiter::cut;
 use crate::channel::greeting::{Greeting, Purpose};
 use crate::control::aborter::Aborter;
 use crate::control::message::GroupFailure;
+use crate::control::rank_state::RankState;
 use crate::coordinator::relay::Relay;
 use crate::discover::secret::Secret;
+use crate::look::key_of;
 use crate::regroup::Seat;
 use crate::regroup::meeting_point::MeetingPoint;
 
@@ -188,6 +190,7 @@ pub(super) struct Joiner {
     pub(super) secret: Secret,
     pub(super) options: Options,
     pub(super) deadline: Instant,
+    pub(super) state: Arc<RankState>,
     /// In rank 0, the task of the coordinator.
     pub(super) coordinator: JoinSet<()>,
     /// Where this rank regroups with others after a failure.
@@ -206,7 +209,8 @@ impl Joiner {
     pub(super) fn open_meeting_point(&self, ips: &[IpAddr]) -> u16 {
         let open = || {
             let greeting = self.greeting(Purpose::Regroup);
-            let opened = MeetingPoint::open(ips, self.size, greeting, self.secret.clone());
+            let look = (&self.state.calls, key_of(&self.secret, &self.job));
+            let opened = MeetingPoint::open(ips, self.size, greeting, self.secret.clone(), look);
             let opened = opened.inspect_err(|e| {
                 tracing::warn!("rank {} cannot regroup after a failure: {e}", self.rank);
             });

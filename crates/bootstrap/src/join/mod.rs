@@ -143,6 +143,7 @@ impl Control {
             secret,
             options,
             deadline,
+            state: Arc::clone(&state),
             coordinator,
             relay: None,
             meeting,

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::format::at;
-use super::read::{bytes_of, is_running, read_record, to_words};
+use super::format::{at, without_keys};
+use super::read::{bytes_of, is_running, read_record, to_bytes, to_words};
 
 /// Copies the record `words` of this process on `host` at this `moment` to the folder `dump`. Also
 /// copies those of the dead ranks of its job in `folder`.
@@ -22,6 +22,7 @@ pub(super) fn copy(
     let mut own: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
     let [job @ .., pid] = [at::JOB.start, at::JOB.start + 1, at::PID].map(|place| own[place]);
     own[at::COPIED].copy_from_slice(&moment);
+    without_keys(&mut own);
     fs::create_dir_all(dump)?;
     write(dump, host, pid, &to_bytes(&own))?;
     let Some(folder) = folder else { return Ok(()) };
@@ -34,6 +35,7 @@ pub(super) fn copy(
         }
         let mut words = to_words(&bytes);
         words[at::COPIED].copy_from_slice(&moment);
+        without_keys(&mut words);
         write(dump, host, found.pid, &to_bytes(&words))?;
     }
     Ok(())
@@ -45,9 +47,4 @@ fn write(dump: &Path, host: &str, pid: u64, bytes: &[u8]) -> io::Result<()> {
     let part = dump.join(format!(".{name}.{}", std::process::id()));
     fs::write(&part, bytes)?;
     fs::rename(&part, dump.join(name))
-}
-
-/// The bytes of these words.
-fn to_bytes(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -114,11 +114,15 @@ pub(crate) mod group {
     pub(crate) const WAIT_LONGEST: usize = 29;
     /// The kind of the calls that run now, from 1 on, and above it the number of the first of them.
     pub(crate) const KIND: usize = 23;
+    /// Where this rank answers looks: an IPv6 address, a port, and the key that opens it.
+    pub(crate) const LOOK_ADDRESS: Range<usize> = 30..32;
+    pub(crate) const LOOK_PORT: usize = 32;
+    pub(crate) const LOOK_KEY: Range<usize> = 33..37;
     /// The calls of this kind whose end has a time.
-    pub(crate) const TIMED: usize = 30;
+    pub(crate) const TIMED: usize = 37;
     /// The bytes that each of the others sent by shared memory.
-    pub(crate) const BYTES_EACH: usize = 31;
-    pub(crate) const CALLS: usize = 32;
+    pub(crate) const BYTES_EACH: usize = 38;
+    pub(crate) const CALLS: usize = 40;
 }
 
 /// The words of a call: the stamp, five words of its name, its begin and its end.
@@ -152,6 +156,15 @@ pub(crate) const DURATIONS: usize = kind::CALLS.end - kind::CALLS.start;
 /// The words of all kinds of calls.
 pub(crate) const KINDS: Range<usize> =
     group_at(GROUPS).start..group_at(GROUPS).start + limits::CALL_KINDS_MAX * kind::WORDS;
+
+/// Forgets where the ranks of a record answer looks, before a copy leaves the user's folder.
+pub(crate) fn without_keys(words: &mut [u64]) {
+    for group in (0..GROUPS).map(group_at) {
+        if let Some(group) = words.get_mut(group) {
+            group[group::LOOK_ADDRESS.start..group::LOOK_KEY.end].fill(0);
+        }
+    }
+}
 
 /// The words of a record.
 pub(crate) const RECORD_WORDS: usize = KINDS.end;

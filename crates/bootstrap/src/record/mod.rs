@@ -5,6 +5,7 @@
 //! process has at most one record. The groups of a process without a record, and those that find no
 //! place in it, use ordinary memory.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,10 +18,12 @@ use self::format::{
     EVENT_HEAD_WORDS, FAILURES, GROUP_WORDS, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group,
     group_at,
 };
+use self::read::LookPort;
 
 mod copy;
 pub(crate) mod count;
 pub(crate) mod counters;
+pub(crate) mod folder;
 pub(crate) mod format;
 pub(crate) mod read;
 
@@ -254,6 +257,21 @@ impl Place {
         write_text(&words[group::NAME], facts.name);
         words[group::STATE].store(state + 1, Ordering::Release);
         Self { words, is_recorded: true }
+    }
+}
+
+impl Place {
+    /// Records where the rank answers looks, and the key that opens it.
+    pub(crate) fn set_look(&self, LookPort { address, key }: LookPort) {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let [low, high] = halves(u128::from_le_bytes(ip.octets()));
+        let key = key.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it));
+        let places = group::LOOK_ADDRESS.zip([low, high]).chain(group::LOOK_KEY.zip(key));
+        places.for_each(|(at, value)| self.words[at].store(value, Ordering::Relaxed));
+        self.words[group::LOOK_PORT].store(address.port().into(), Ordering::Release);
     }
 }
 

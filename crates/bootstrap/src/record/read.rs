@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
@@ -80,6 +81,8 @@ pub struct RecordedGroup {
     pub awaited: Option<(AwaitedMessage, u64)>,
     /// The longest wait for a message before, in units of stamps.
     pub longest_wait: u64,
+    /// Where the rank answers looks from this host.
+    pub look: Option<LookPort>,
 }
 
 /// A message between two ranks for which a rank waits.
@@ -118,6 +121,20 @@ impl AwaitedMessage {
             peer: has(Self::HAS_PEER).then_some((numbers >> 32) as u32),
             tag: has(Self::HAS_TAG).then_some(numbers as u32),
         })
+    }
+}
+
+/// The place where a rank answers looks at its group, and the key that opens it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LookPort {
+    /// The address, which is of this host.
+    pub address: SocketAddr,
+    pub(crate) key: [u8; 32],
+}
+
+impl fmt::Debug for LookPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LookPort({})", self.address)
     }
 }
 
@@ -332,7 +349,18 @@ fn read_group(index: usize, copies: &[Vec<u64>; 2]) -> Option<RecordedGroup> {
         message_ended: Some(second[group::MESSAGE_ENDED]).filter(|at| *at != 0),
         awaited,
         longest_wait: second[group::WAIT_LONGEST],
+        look: look_port(second),
     })
+}
+
+/// Where the rank of a group answers looks.
+fn look_port(group: &[u64]) -> Option<LookPort> {
+    let port = u16::try_from(group[group::LOOK_PORT]).ok().filter(|port| *port != 0)?;
+    let [low, high] = pair(group, group::LOOK_ADDRESS).map(u64::to_le_bytes);
+    let ip: [u8; 16] = [low, high].concat().try_into().ok()?;
+    let key: Vec<u8> = group[group::LOOK_KEY].iter().flat_map(|it| it.to_le_bytes()).collect();
+    let address = SocketAddr::new(IpAddr::from(ip).to_canonical(), port);
+    Some(LookPort { address, key: key.try_into().ok()? })
 }
 
 /// The bytes of a file that may be a record: at most one more than a record has.
@@ -352,4 +380,9 @@ pub(super) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 #[expect(clippy::host_endian_bytes, reason = "records have the byte order of their host")]
 pub(super) fn to_words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}
+
+/// The bytes of these words.
+pub(super) fn to_bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -103,6 +103,22 @@ fn waits_are_recorded(words: &[AtomicU64], calls: &CallLog) {
     assert_eq!(read(words).groups[0].awaited, Some((message, 2000)), "the wait goes on");
 }
 
+/// The part of the test that looks from outside.
+fn looks_show_no_keys(words: &[AtomicU64], calls: &CallLog) {
+    for address in ["[fe80::1]:7", "10.0.0.1:65535"] {
+        let port = LookPort { address: address.parse().unwrap(), key: [0x51; 32] };
+        calls.set_look(port);
+        assert_eq!(read(words).groups[0].look, Some(port));
+        assert!(!format!("{port:?}").contains("81"), "{port:?}");
+    }
+    let (_, seen) = folder::Here::look(calls.group_id());
+    let [(packed, Some(_))] = &seen[..] else { panic!("{} records", seen.len()) };
+    let unpacked = packed.unpack().unwrap();
+    assert_eq!(unpacked.groups[0].look, None);
+    assert_eq!(unpacked.groups[0].calls, read(words).groups[0].calls);
+    assert!(folder::Here::look([1, 2]).1.is_empty(), "another group");
+}
+
 /// The part of the test that changes one copy.
 fn torn_parts_are_left_out(words: &[AtomicU64]) {
     // What changes between two copies is being written. A call may end meanwhile.
@@ -157,6 +173,7 @@ fn the_record_of_a_process() {
     assert_eq!((last.seq, last.is_finished, last.end), (4096, false, None));
     assert!(Logged::from(last).text().contains("allreduce [f32 x 9"));
     waits_are_recorded(words, &calls);
+    looks_show_no_keys(words, &calls);
     let (now, begun) = ([clock(), clock()], last.begin);
     assert!(nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now)) < 60_000_000_000);
 

@@ -20,12 +20,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::election::agreement::Opinion;
 use super::election::{Purpose, Stage};
 use super::message::{FromVisitor, Hello, Place, ToVisitor};
-use crate::channel::acceptor::{Authenticated, accept};
+use crate::arbiter::call_log::CallLog;
+use crate::channel::acceptor::{Authenticated, accept_any};
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::Greeting;
 use crate::channel::socket;
+use crate::discover::address::loopback;
 use crate::discover::secret::Secret;
+use crate::look::{Places, answer, credentials_of};
+use crate::record::read::LookPort;
 
 /// Authenticated visitors that wait for the control thread.
 const WAITING_MAX: usize = 64;
@@ -33,6 +37,9 @@ const WAITING_MAX: usize = 64;
 /// The agreements whose values a rank remembers. No rank is behind by more, unless the others have
 /// gone on without it.
 const AGREEMENTS_REMEMBERED: usize = 2;
+
+/// The index of the credentials of looks among those of the port.
+const LOOK: usize = 1;
 
 pub(super) const BEAT: Duration = Duration::from_millis(limits::REGROUP_BEAT_MS);
 pub(super) const SILENCE: Duration = Duration::from_millis(limits::REGROUP_SILENCE_MS);
@@ -44,11 +51,14 @@ pub(crate) struct MeetingPoint {
     port: u16,
     pub(super) visitors: Arc<Visitors>,
     /// The places of all ranks, and the address at which this one reached rank 0.
-    places: OnceLock<(Vec<Place>, Option<IpAddr>)>,
+    places: Arc<OnceLock<KnownPlaces>>,
     /// The promises of this rank in an agreement that has not ended.
     pub(super) opinion: Mutex<Opinion>,
     _tasks: JoinSet<()>,
 }
+
+/// The places of all ranks, and the address at which this rank reached rank 0.
+type KnownPlaces = (Vec<Place>, Option<IpAddr>);
 
 /// The ranks that ask this one, and its answer.
 pub(super) struct Visitors {
@@ -128,8 +138,8 @@ struct Visitor {
 }
 
 impl MeetingPoint {
-    /// Opens a port on one of these addresses, or on every address if there are none. Must run on
-    /// the control thread.
+    /// Opens a port on one of these addresses, or on every address if there are none. Answers looks
+    /// there too, and notes the port in `calls`. Must run on the control thread.
     ///
     /// # Errors
     /// No port is free.
@@ -138,14 +148,22 @@ impl MeetingPoint {
         size: usize,
         greeting: Greeting,
         secret: Secret,
+        (calls, look_key): (&CallLog, [u8; 32]),
     ) -> io::Result<Self> {
         let listener = socket::listen(ips, &[0])?;
-        let port = listener.local_addr()?.port();
+        let mut address = listener.local_addr()?;
+        let port = address.port();
+        if address.ip().is_unspecified() {
+            address.set_ip(loopback());
+        }
         let visitors = Arc::new(Visitors::new(size));
         let mut tasks = JoinSet::new();
-        let shared = (greeting.clone(), secret.clone());
-        tasks.spawn(serve(listener, shared, Arc::clone(&visitors)));
-        let (places, opinion) = (OnceLock::new(), Mutex::default());
+        let shared = vec![(greeting.clone(), secret.clone()), credentials_of(look_key)];
+        let places = Arc::<OnceLock<_>>::default();
+        let looked_at = (calls.group_id(), Arc::clone(&places));
+        tasks.spawn(serve(listener, shared, Arc::clone(&visitors), looked_at));
+        calls.set_look(LookPort { address, key: look_key });
+        let opinion = Mutex::default();
         Ok(Self { greeting, secret, port, visitors, places, opinion, _tasks: tasks })
     }
 
@@ -165,10 +183,14 @@ impl MeetingPoint {
     /// The address where `rank` answers, if it has a port.
     pub(super) fn address_of(&self, rank: u32) -> Option<SocketAddr> {
         let (places, first) = self.places.get()?;
-        let place = places.get(Rank(rank).index()).filter(|place| place.port != 0)?;
-        let loopback = crate::discover::address::loopback;
-        Some(SocketAddr::new(place.ip.or(*first).unwrap_or_else(loopback), place.port))
+        address_of(places.get(Rank(rank).index())?, *first)
     }
+}
+
+/// The address where the rank of a place answers a rank that reached rank 0 at `first`.
+fn address_of(place: &Place, first: Option<IpAddr>) -> Option<SocketAddr> {
+    let ip = place.ip.or(first).unwrap_or_else(loopback);
+    (place.port != 0).then(|| SocketAddr::new(ip, place.port))
 }
 
 impl fmt::Debug for MeetingPoint {
@@ -324,15 +346,31 @@ impl Visitors {
     }
 }
 
-/// Admits visitors, and serves them.
-async fn serve(listener: TcpListener, shared: (Greeting, Secret), visitors: Arc<Visitors>) {
+/// The addresses of all ranks.
+fn known(places: &OnceLock<KnownPlaces>) -> Places {
+    let Some((places, first)) = places.get() else { return Places::default() };
+    Places(places.iter().map(|place| address_of(place, *first)).collect())
+}
+
+/// Admits visitors, and serves them. Answers looks at the group of this number.
+async fn serve(
+    listener: TcpListener,
+    shared: Vec<(Greeting, Secret)>,
+    visitors: Arc<Visitors>,
+    (id, places): ([u64; 2], Arc<OnceLock<KnownPlaces>>),
+) {
     let (admitted, mut peers) = mpsc::channel(WAITING_MAX);
-    let acceptor = accept(limits::HANDSHAKES_MAX, listener, shared, Arc::default(), admitted);
+    let acceptor = accept_any(limits::HANDSHAKES_MAX, listener, shared, Arc::default(), admitted);
     let mut served = JoinSet::new();
     let serving = async {
         loop {
             tokio::select! {
-                Some(Authenticated { channel, first }) = peers.recv() => {
+                Some(Authenticated { channel, first, by }) = peers.recv() => {
+                    if by == LOOK {
+                        let places = Arc::clone(&places);
+                        served.spawn(answer(channel, first, move || known(&places), id));
+                        continue;
+                    }
                     let Some(hello) = decode::<Hello>(&first) else { continue };
                     if Rank(hello.rank).index() >= visitors.size {
                         continue;

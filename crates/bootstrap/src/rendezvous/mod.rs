@@ -131,7 +131,7 @@ async fn serve_peer(
     registry: Arc<watch::Sender<Registry>>,
     reports: mpsc::UnboundedSender<Report>,
 ) {
-    let Authenticated { channel, first } = peer;
+    let Authenticated { channel, first, .. } = peer;
     let from = channel.peer;
     let done = match decode(&first) {
         Some(ToLauncher::Ask(rank)) if registry.borrow().knows(rank) => {

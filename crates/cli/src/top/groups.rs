@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringfold::this_moment;
 use ringfold_bootstrap::{Record, RecordedCall, RecordedGroup};
-use ringfold_transport::trust_counter;
 
 use super::verdict::{Awaited, Member};
-use crate::records::{Job, Process, State, described, described_message, operation};
+use crate::records::{Host, Job, Process, State, described, described_message, operation};
 
 /// A group, with the members on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
+    pub(crate) id: [u64; 2],
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) members: Vec<Member>,
@@ -28,48 +27,80 @@ pub(crate) struct Row {
     pub(crate) algorithm: Option<&'static str>,
 }
 
-/// This moment for `Record::time_of`.
-pub(crate) fn moment() -> [u64; 2] {
-    trust_counter();
-    this_moment()
-}
-
 /// The groups of a job of which a living process is a member, oldest first. `earlier` is the first
 /// look at the job.
 pub(crate) fn groups(earlier: Option<&Job>, job: &Job) -> Vec<Group> {
-    let now = moment();
     let mut groups = BTreeMap::<[u64; 2], Group>::new();
     let mut alive = Vec::new();
     // All ranks begin to join before one has joined. So a dead one whose last event was earlier
-    // than that is of an earlier job with the same name.
+    // than that is of an earlier job with the same name. Hosts may have different times.
     let begun = |it: &Process| {
         let joined = it.record.groups.iter().filter(|group| !group.is_left);
-        joined.map(|group| it.record.time_of(group.joined, now)).min()
+        joined.map(|group| since(it, group.joined)).max()
     };
     let living = job.processes.iter().filter(|it| it.state != Some(State::Gone));
-    let latest = living.filter_map(begun).min().unwrap_or(0);
-    let is_earlier = |it: &&Process| {
-        it.state == Some(State::Gone) && it.record.time_of(it.record.last_stamp(), now) < latest
-    };
-    for process in job.processes.iter().filter(|it| !is_earlier(it)) {
-        let before = earlier
-            .and_then(|job| job.processes.iter().find(|it| it.record.pid == process.record.pid));
+    let oldest = living.filter_map(begun).max().unwrap_or(Duration::MAX);
+    let is_earlier =
+        |it: &&Process| it.state == Some(State::Gone) && since(it, it.record.last_stamp()) > oldest;
+    let hosts = Hosts::of(job);
+    let mut processes: Vec<_> = job.processes.iter().filter(|it| !is_earlier(it)).collect();
+    processes.sort_by_key(|it| it.record.rank);
+    for process in processes {
+        let before = earlier.and_then(|job| job.processes.iter().find(|it| it.is(process)));
         for group in process.record.groups.iter().filter(|it| !it.is_left) {
             if process.state != Some(State::Gone) {
                 alive.push(group.id);
             }
             let known = groups.entry(group.id).or_insert_with(|| Group {
+                id: group.id,
                 name: group.name.clone(),
                 size: group.size,
                 members: Vec::new(),
                 rows: Vec::new(),
             });
-            known.members.push(member(process, group, before, now));
+            let host = hosts.label(process);
+            known.members.push(Member { host, ..member(process, group, before) });
             known.rows.push(row(group));
         }
     }
     groups.retain(|id, _| alive.contains(id));
     groups.into_values().collect()
+}
+
+/// The time since a stamp of a record, when it was looked at.
+fn since(process: &Process, stamp: u64) -> Duration {
+    let time = |stamp| process.record.time_of(stamp, process.now);
+    Duration::from_nanos(time(process.now[0]).saturating_sub(time(stamp)))
+}
+
+/// The names of the hosts of a job.
+struct Hosts(Vec<(Host, String)>);
+
+impl Hosts {
+    fn of(job: &Job) -> Self {
+        let mut hosts = Vec::<(Host, String)>::new();
+        for process in &job.processes {
+            if hosts.iter().all(|(host, _)| *host != process.host) {
+                hosts.push((process.host, process.record.host.clone()));
+            }
+        }
+        Self(hosts)
+    }
+
+    /// The name of the host of a process, if there are several, with an address if some have the
+    /// same name.
+    fn label(&self, Process { host, record, .. }: &Process) -> Option<String> {
+        if self.0.len() < 2 {
+            return None;
+        }
+        let is_same = |(other, name): &&(Host, String)| other != host && *name == record.host;
+        let is_unique = !self.0.iter().any(|it| is_same(&it));
+        Some(match host.address {
+            _ if is_unique => record.host.clone(),
+            Some(address) => format!("{} at {address}", record.host),
+            None => format!("{}, this host", record.host),
+        })
+    }
 }
 
 fn row(group: &RecordedGroup) -> Row {
@@ -91,15 +122,10 @@ fn position(group: &RecordedGroup) -> u64 {
     last.max(group.finished).max(1)
 }
 
-fn member(
-    process: &Process,
-    group: &RecordedGroup,
-    before: Option<&Process>,
-    now: [u64; 2],
-) -> Member {
-    let record = &process.record;
+fn member(process: &Process, group: &RecordedGroup, before: Option<&Process>) -> Member {
+    let (record, now) = (&process.record, process.now);
     let time = |stamp| record.time_of(stamp, now);
-    let since = |stamp| Duration::from_nanos(time(now[0]).saturating_sub(time(stamp)));
+    let since = |stamp| since(process, stamp);
     let current = inside(group);
     let age = match (current, group.calls.last()) {
         (Some(call), _) => since(call.begin),
@@ -125,6 +151,7 @@ fn member(
     let failures = record.failures.iter();
     Member {
         rank: group.rank,
+        host: None,
         pid: record.pid,
         state: process.state.unwrap_or(State::Gone),
         seq: position(group),

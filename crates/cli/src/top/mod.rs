@@ -7,18 +7,25 @@
 mod groups;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
 use ringfold::remove_old_records;
+use ringfold_bootstrap::{FarHost, look_around, record_folder_digest};
+use ringfold_transport::record_folder;
 
 use self::groups::{Group, groups};
 use self::verdict::{Health, Verdict, judge, seconds};
-use crate::records::{Job, State, described_message, jobs};
+use crate::records::{Job, Process, State, described_message, jobs};
 
 /// The time between the two looks, in which a healthy job ends calls.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+/// The time that other hosts have for both looks.
+const FAR_LIMIT: Duration = Duration::from_millis(850);
 
 /// The command line.
 #[derive(clap::Args)]
@@ -36,15 +43,40 @@ pub(crate) struct Args {
 pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
     remove_old_records();
     let wanted = args.job.as_deref();
-    let first = jobs(wanted)?;
-    thread::sleep(BETWEEN_LOOKS);
-    // A job that has ended meanwhile is shown as it was.
-    let second = jobs(wanted).unwrap_or_default();
+    let mut first = jobs(wanted)?;
+    let (mut second, far) = thread::scope(|scope| {
+        let look = |job: &Job| {
+            let group = job.far_group()?;
+            Some(scope.spawn(move || (group.id, look_around(&group, BETWEEN_LOOKS, FAR_LIMIT))))
+        };
+        let looking: Vec<_> = first.iter().map(look).collect();
+        thread::sleep(BETWEEN_LOOKS);
+        // A job that has ended meanwhile is left out.
+        let second = jobs(wanted).unwrap_or_default();
+        let far = looking.into_iter().map(|it| it.and_then(|it| it.join().ok()));
+        (second, far.collect::<Vec<_>>())
+    });
+    let mut silent = BTreeMap::new();
+    let here = record_folder_digest(&record_folder());
+    for (earlier, far) in first.iter_mut().zip(far) {
+        let (Some((id, far)), Some(job)) =
+            (far, second.iter_mut().find(|it| it.number() == earlier.number()))
+        else {
+            continue;
+        };
+        for FarHost { address, looks: [before, after] } in far.seen {
+            if after.folder != here {
+                earlier.processes.extend(Process::far(address, before));
+                job.processes.extend(Process::far(address, after));
+            }
+        }
+        silent.insert(job.number(), Silent { id, hosts: far.silent, unknown: far.unknown });
+    }
     let seen: Vec<_> = second
         .iter()
         .map(|job| {
             let earlier = first.iter().find(|it| it.number() == job.number());
-            Seen::new(job, &groups(earlier, job))
+            Seen::new(job, &groups(earlier, job), silent.remove(&job.number()).unwrap_or_default())
         })
         .collect();
     let worst = seen.iter().map(|it| it.verdict.health).max().unwrap_or(Health::Healthy);
@@ -52,16 +84,48 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
     Ok((text, worst as u8))
 }
 
+/// The ranks of a group that are not seen.
+#[derive(Default)]
+struct Silent {
+    /// The number of the group.
+    id: [u64; 2],
+    /// The ranks by the address where they do not answer.
+    hosts: BTreeMap<Option<IpAddr>, Vec<u64>>,
+    /// Why no address is known.
+    unknown: Option<String>,
+}
+
+impl Silent {
+    fn ranks(&self) -> Vec<u64> {
+        self.hosts.values().flatten().copied().collect()
+    }
+
+    /// A line for each host that does not answer.
+    fn lines(&self) -> Vec<String> {
+        let unknown = self.unknown.iter().map(|cause| format!("other hosts are not seen: {cause}"));
+        let hosts = self.hosts.iter().map(|(address, ranks)| {
+            let address = address.map_or_else(|| "an unknown host".to_owned(), |it| it.to_string());
+            let ranks: Vec<_> = ranks.iter().map(u64::to_string).collect();
+            format!("{address} does not answer: ranks {} are not seen", ranks.join(" "))
+        });
+        unknown.chain(hosts).collect()
+    }
+}
+
 /// A job, its groups and its verdict.
 struct Seen<'a> {
     job: &'a Job,
+    silent: Silent,
     groups: Vec<(Group, Verdict)>,
     verdict: Verdict,
 }
 
 impl<'a> Seen<'a> {
-    fn new(job: &'a Job, groups: &[Group]) -> Self {
-        let judged = groups.iter().map(|it| (it.clone(), judge(&it.members, it.size)));
+    fn new(job: &'a Job, groups: &[Group], silent: Silent) -> Self {
+        let judged = groups.iter().map(|it| {
+            let unseen = if it.id == silent.id { silent.ranks() } else { Vec::new() };
+            (it.clone(), judge(&it.members, it.size, &unseen))
+        });
         let groups: Vec<_> = judged.collect();
         let worst = groups.iter().map(|(_, verdict)| verdict);
         // A rank that is late for two groups, and waits in none, holds both up.
@@ -82,7 +146,7 @@ impl<'a> Seen<'a> {
                 (_, Some(it)) => Verdict::of(Health::Hung, format!("ended after: {}", it.text)),
             }
         });
-        Self { job, groups, verdict }
+        Self { job, silent, groups, verdict }
     }
 }
 
@@ -91,16 +155,17 @@ fn text(seen: &[Seen<'_>]) -> String {
     if seen.is_empty() {
         return "no job of this user runs on this host\n".to_owned();
     }
-    for Seen { job, groups, verdict } in seen {
+    for Seen { job, silent, groups, verdict } in seen {
         let _ = writeln!(text, "{}", job.title());
         let _ = writeln!(text, "{}: {}", verdict.health.name(), verdict.sentence);
+        silent.lines().iter().for_each(|line| text += &format!("{line}\n"));
         for (group, verdict) in groups {
             let Group { name, size, members, rows, .. } = group;
             let _ = writeln!(text, "\ngroup {name:?}, {size} ranks: {}", verdict.health.name());
             let _ = writeln!(
                 text,
-                "{:>6} {:>8} {:<9} {:>8} {:>12} {:<16} {:>8}  operation",
-                "rank", "PID", "state", "call", "bytes", "algorithm", "for"
+                "{:>6} {:<16} {:>8} {:<9} {:>8} {:>12} {:<16} {:>8}  operation",
+                "rank", "host", "PID", "state", "call", "bytes", "algorithm", "for"
             );
             for (member, row) in members.iter().zip(rows) {
                 let late = if verdict.ranks.contains(&member.rank) { " <" } else { "" };
@@ -116,8 +181,9 @@ fn text(seen: &[Seen<'_>]) -> String {
                 let bytes = row.bytes.map_or_else(|| "-".to_owned(), |it| it.to_string());
                 let _ = writeln!(
                     text,
-                    "{:>6} {:>8} {:<9} {:>8} {bytes:>12} {:<16} {:>8}  {operation}{late}",
+                    "{:>6} {:<16} {:>8} {:<9} {:>8} {bytes:>12} {:<16} {:>8}  {operation}{late}",
                     member.rank,
+                    member.host.as_deref().unwrap_or("-"),
                     member.pid,
                     member.state.name(),
                     format!("#{}", member.seq),
@@ -135,13 +201,14 @@ fn text(seen: &[Seen<'_>]) -> String {
 fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
     let jobs: Vec<_> = seen
         .iter()
-        .map(|Seen { job, groups, verdict }| {
+        .map(|Seen { job, silent, groups, verdict }| {
             let groups: Vec<_> = groups
                 .iter()
                 .map(|(group, verdict)| {
                     let members = group.members.iter().zip(&group.rows).map(|(member, row)| {
                         serde_json::json!({
                             "rank": member.rank,
+                            "host": member.host,
                             "pid": member.pid,
                             "state": member.state.name(),
                             "call": member.seq,
@@ -175,6 +242,7 @@ fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
                 "verdict": verdict.health.name(),
                 "sentence": verdict.sentence,
                 "late": verdict.ranks,
+                "unseen": silent.lines(),
                 "groups": groups,
             })
         })

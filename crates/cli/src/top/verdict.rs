@@ -71,6 +71,8 @@ pub(crate) struct Awaited {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) rank: u64,
+    /// The name of the host, if there are several.
+    pub(crate) host: Option<String>,
     pub(crate) pid: u64,
     pub(crate) state: State,
     /// The number of the call in which it is, or of its next one.
@@ -93,8 +95,9 @@ pub(crate) struct Member {
     pub(crate) failure: Option<String>,
 }
 
-/// Judges a group of `size` ranks by those on this host.
-pub(crate) fn judge(members: &[Member], size: u64) -> Verdict {
+/// Judges a group of `size` ranks by those that are seen. The `silent` ranks are on hosts that do
+/// not answer.
+pub(crate) fn judge(members: &[Member], size: u64, silent: &[u64]) -> Verdict {
     if let Some(verdict) = ended(members).or_else(|| stopped(members)) {
         return verdict;
     }
@@ -108,11 +111,22 @@ pub(crate) fn judge(members: &[Member], size: u64) -> Verdict {
     let (oldest, youngest) =
         (members.iter().map(|it| it.age).max(), members.iter().map(|it| it.age));
     let (oldest, youngest) = (oldest.unwrap_or_default(), youngest.min().unwrap_or_default());
+    if count == members.len() && !has_moved && !silent.is_empty() && oldest >= SLOW_AFTER {
+        let health = if oldest >= HUNG_AFTER { Health::Hung } else { Health::Slow };
+        let operation = calling.clone().find_map(|it| it.inside.clone()).unwrap_or_default();
+        let sentence = format!(
+            "{} not seen, on hosts that do not answer; {} in {operation} #{seq} for {}",
+            plural(silent.len()),
+            plural(count),
+            seconds(oldest)
+        );
+        return Verdict { ranks: silent.to_vec(), ..verdict(health, sentence, &[]) };
+    }
     if count == members.len() && !has_moved && oldest >= HUNG_AFTER {
         let operation = calling.clone().find_map(|it| it.inside.clone()).unwrap_or_default();
         let others = match size.saturating_sub(members.len() as u64) {
             0 => String::new(),
-            others => format!("; {others} ranks are on other hosts"),
+            others => format!("; {others} ranks are not seen"),
         };
         let (count, age) = (plural(count), seconds(oldest));
         let sentence = format!("{count} in {operation} #{seq} for {age}{others}");
@@ -345,7 +359,10 @@ fn waiting(members: &[&Member], seq: u64, peers: &[&Member]) -> Option<String> {
 /// These ranks, as in `rank 3 (PID 4711)` or `ranks 3 5 7`.
 fn named(members: &[&Member]) -> String {
     match members {
-        [one] => format!("rank {} (PID {})", one.rank, one.pid),
+        [Member { rank, pid, host: None, .. }] => format!("rank {rank} (PID {pid})"),
+        [Member { rank, pid, host: Some(host), .. }] => {
+            format!("rank {rank} (PID {pid} on {host})")
+        }
         many => {
             let ranks: Vec<_> = many.iter().take(8).map(|it| it.rank.to_string()).collect();
             let rest = if many.len() > 8 { " and others" } else { "" };
