@@ -59,9 +59,11 @@
 //!   hosts, and the time of shrinking. With `replace` it waits for a new rank after each failure;
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
-//! * `stray WHAT`: after 100 calls rank 3 does WHAT for ever: it sleeps, computes (`loop`), or
-//!   waits to `receive` what nobody sends, also after a `start`. The others call again. With `pass`
-//!   those with higher numbers first wait for a message of the rank before them;
+//! * `stray WHAT [RANK]`: after 100 calls this rank, or rank 3, does WHAT for ever: it sleeps,
+//!   computes (`loop`), or waits to `receive` a message that nobody sends, also after a `start`. The
+//!   others call again. With `pass` those with higher numbers first wait for a message of the rank
+//!   before them;
+//! * `pace MILLIS`: makes short calls for ever, and computes for this time before each;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -137,7 +139,8 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("refuse") => refuse(comm, number(1) / 4),
         Some("refill") => refill(comm, number(1) / 4, &args[2]),
         Some("abort") => abort(comm),
-        Some("stray") => stray(comm, &args[1]),
+        Some("stray") => stray(comm, &args[1], Rank::at(args.get(2).map_or(3, |_| number(2)))),
+        Some("pace") => pace(comm, number(1) as u64),
         Some("forked") => forked(taken(own), Rank::at(number(1))),
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
         Some("differ") => differ(comm, number(1), number(2)),
@@ -437,11 +440,11 @@ fn differ(comm: &mut Communicator, count: usize, times: usize) -> Result<(), Err
 }
 
 /// A task of this program, as described in its head.
-fn stray(comm: &mut Communicator, what: &str) -> Result<(), Error> {
+fn stray(comm: &mut Communicator, what: &str, stray: Rank) -> Result<(), Error> {
     let mut buffer = [1.0_f32; 8];
     (0..100).try_for_each(|_| comm.all_reduce(&mut buffer, ReduceOp::Max))?;
     println!("started");
-    while comm.rank() == Rank(3) {
+    while comm.rank() == stray {
         match what {
             "loop" => std::hint::spin_loop(),
             "receive" => drop(comm.recv(&mut buffer, Rank(0), 7)?),
@@ -449,10 +452,22 @@ fn stray(comm: &mut Communicator, what: &str) -> Result<(), Error> {
             _ => std::thread::sleep(Duration::from_secs(1)),
         }
     }
-    if what == "pass" && comm.rank() > Rank(3) {
+    if what == "pass" && comm.rank() > stray {
         comm.recv(&mut buffer, Rank(comm.rank().0 - 1), 7)?;
     }
     comm.all_reduce(&mut buffer, ReduceOp::Max)
+}
+
+/// A task of this program, as described in its head.
+fn pace(comm: &mut Communicator, millis: u64) -> Result<(), Error> {
+    println!("started");
+    loop {
+        comm.all_reduce(&mut [1.0_f32; 2], ReduceOp::Max)?;
+        let end = Instant::now() + Duration::from_millis(millis);
+        while Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// A task of this program, as described in its head.

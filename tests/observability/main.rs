@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hosts;
+mod looks;
 mod metrics;
 
 use std::fs;
