@@ -60,9 +60,9 @@
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `stray WHAT [RANK]`: after 100 calls this rank, or rank 3, does WHAT for ever: it sleeps,
-//!   computes (`loop`), or waits to `receive` a message that nobody sends, also after a `start`. The
-//!   others call again. With `pass` those with higher numbers first wait for a message of the rank
-//!   before them;
+//!   computes (`loop`), or waits to `receive` a message that nobody sends, also after a `start`.
+//!   The others call again. With `pass` those with higher numbers first wait for a message of the
+//!   rank before them;
 //! * `pace MILLIS`: makes short calls for ever, and computes for this time before each;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
