@@ -29,7 +29,8 @@ impl fmt::Display for Metrics {
 pub(super) fn metrics(variable: &'static str, value: &str) -> Parsed<Metrics> {
     let wanted = "a port, as in 9400; an address with a port, as in 10.0.0.1:9400; or a file whose \
                   name has no colon";
-    let is_file = value.contains('/') || !value.contains(':') && value.parse::<u64>().is_err();
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    let is_file = value.contains('/') || !value.contains(':') && !is_number;
     if is_file {
         let path = PathBuf::from(value);
         let bad =
