@@ -15,7 +15,6 @@ struct Unfinished {
     peer: Option<Rank>,
     operation: Operation,
     deadline: Option<Instant>,
-    end: End,
 }
 
 impl Post {
@@ -61,7 +60,6 @@ impl Post {
 
     /// The first unfinished message whose outcome goes to an end for which `is_awaited` holds.
     pub(crate) fn awaited(&mut self, is_awaited: impl Fn(&End) -> bool) -> Option<AwaitedMessage> {
-        let all = self.all().into_iter().filter(|it| is_awaited(&it.end));
         let message = |operation| match operation {
             Operation::Message(Message { is_sent, peer, tag, .. }) => {
                 Some(AwaitedMessage { is_sent, peer: Some(peer.0), tag: Some(tag) })
@@ -71,30 +69,37 @@ impl Post {
             }
             _ => None,
         };
-        all.filter_map(|it| message(it.operation)).next()
+        let mut first = None;
+        self.each(|it, end| {
+            if first.is_none() && is_awaited(end) {
+                first = message(it.operation);
+            }
+        });
+        first
     }
 
     /// All unfinished messages: first the receives from named ranks, then others, then the sends.
     fn all(&mut self) -> Vec<Unfinished> {
-        let of_receiving = |peer, it: &mut Receiving| Unfinished {
-            peer,
-            operation: it.operation(),
-            deadline: it.deadline,
-            end: it.end.clone(),
-        };
         let mut all = Vec::new();
+        self.each(|it, _| all.push(it));
+        all
+    }
+
+    /// Calls `see` with each of these messages and the end of its outcome. Allocates nothing.
+    fn each(&mut self, mut see: impl FnMut(Unfinished, &End)) {
+        let mut of_receiving = |peer, it: &mut Receiving| {
+            let (operation, deadline) = (it.operation(), it.deadline);
+            see(Unfinished { peer, operation, deadline }, &it.end);
+        };
         for inbox in &mut self.inboxes {
             let peer = inbox.arriving.as_ref().map(|it| it.message.peer);
-            all.extend(inbox.receives().map(|it| of_receiving(it.from.or(peer), it)));
+            inbox.receives().for_each(|it| of_receiving(it.from.or(peer), it));
         }
-        all.extend(self.any.iter_mut().map(|it| of_receiving(None, it)));
-        all.extend(self.outboxes.iter_mut().flatten().map(|it| Unfinished {
-            peer: Some(it.to),
-            operation: Operation::Message(it.message()),
-            deadline: it.deadline,
-            end: it.end.clone(),
-        }));
-        all
+        self.any.iter_mut().for_each(|it| of_receiving(None, it));
+        for it in self.outboxes.iter_mut().flatten() {
+            let (peer, operation) = (Some(it.to), Operation::Message(it.message()));
+            see(Unfinished { peer, operation, deadline: it.deadline }, &it.end);
+        }
     }
 
     /// The tags of messages from `peer`, or from any rank, that no receive wants.
