@@ -84,9 +84,15 @@ pub(super) fn agree(mut comm: Communicator, stop: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until a call fails, which it must because somebody revoked the communicator.
+/// Calls until a call fails, as it must because somebody revokes the communicator.
 fn is_revoked(comm: &mut Communicator) {
-    let Err(Error::Failed(failure)) = comm.barrier() else { panic!("it was revoked") };
+    let failure = loop {
+        match comm.barrier() {
+            Ok(()) => {}
+            Err(Error::Failed(failure)) => break failure,
+            Err(other) => panic!("it was revoked: {other}"),
+        }
+    };
     assert!(matches!(*failure.cause, FailureCause::Revoked { .. }), "{failure}");
 }
 

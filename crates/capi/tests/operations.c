@@ -271,6 +271,8 @@ static void groups(void) {
     uint32_t failed[RANKS_MAX];
     size_t count = 1;
     OK(ringfold_comm_duplicate(comm, &again));
+    /* A rank that revokes it too soon would keep others from joining. */
+    OK(ringfold_barrier(comm));
     if (rank == size - 1) OK(ringfold_comm_revoke(again));
     OK(ringfold_comm_agree(again, &flag));
     CHECK(flag == UINT64_MAX << size);

@@ -121,7 +121,7 @@ fn looks_show_no_keys(words: &[AtomicU64], calls: &CallLog) {
 
 /// The part of the test that changes one copy.
 fn torn_parts_are_left_out(words: &[AtomicU64]) {
-    // What changes between two copies is being written. A call may end meanwhile.
+    // A word that changes between two copies is being written. A call may end meanwhile.
     let differ = |place: usize| {
         let mut second = bytes(words);
         second[8 * place] ^= 2;
