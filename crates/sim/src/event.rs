@@ -58,6 +58,8 @@ pub enum NoEnd {
     Parted(Rank, Rank),
     /// This rank waits for ever. A proven schedule does not.
     Waiting(Rank),
+    /// It takes more than 53 days.
+    Late,
     /// The program uses aggregators, which are not simulated.
     Provider,
 }
@@ -67,6 +69,9 @@ impl fmt::Display for NoEnd {
         match self {
             Self::Parted(a, b) => write!(f, "no way through the fabric joins ranks {a} and {b}"),
             Self::Waiting(rank) => write!(f, "rank {rank} waits for ever"),
+            Self::Late => {
+                f.write_str("it takes more than 53 days; give fewer bytes or faster links")
+            }
             Self::Provider => f.write_str("aggregators are not simulated"),
         }
     }
@@ -77,7 +82,7 @@ impl error::Error for NoEnd {}
 /// A rank's CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
-    /// Until then it is busy.
+    /// Until then it is busy. After the call, the time at which its rank has ended.
     pub(crate) free: u64,
     pub(crate) busy_ps: u64,
     /// The lane whose turn it is.

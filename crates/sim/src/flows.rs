@@ -18,6 +18,9 @@ const ROUNDING: f64 = 1e-9;
 /// The time of a message has this many binary digits: it is at most 0.05 % too long.
 const PRECISION: u32 = 11;
 
+/// The end of the clock: 53 days.
+pub(crate) const NEVER: u64 = u64::MAX / 4;
+
 /// The place of a link or a flow that no list has.
 const NOWHERE: usize = usize::MAX;
 
@@ -45,6 +48,14 @@ pub(crate) struct Due {
     pub(crate) flow: usize,
     pub(crate) at: u64,
     pub(crate) version: u32,
+}
+
+/// The links and the flows of a `settle`, and the times that it has changed.
+#[derive(Default)]
+struct Settled {
+    links: Vec<usize>,
+    flows: Vec<usize>,
+    due: Vec<Due>,
 }
 
 #[derive(Debug)]
@@ -183,27 +194,21 @@ impl Flows {
 
     /// Shares the links anew, and returns the times that have changed.
     pub(crate) fn settle(&mut self, now: u64) -> Vec<Due> {
-        let (mut due, mut settled) = (Vec::new(), Vec::new());
+        let mut settled = Settled::default();
         for first in std::mem::take(&mut self.changed) {
             if !self.met[first] {
-                self.settle_from(now, first, &mut due, &mut settled);
+                self.settle_from(now, first, &mut settled);
             }
         }
-        settled.into_iter().for_each(|flow| self.place[flow] = NOWHERE);
-        self.met.fill(false);
-        due
+        settled.flows.into_iter().for_each(|flow| self.place[flow] = NOWHERE);
+        settled.links.into_iter().for_each(|link| self.met[link] = false);
+        settled.due
     }
 
     /// Shares the links that `first` reaches through flows and links which could be full.
     /// Flows keep their places until all are settled: those that another link reaches have their
     /// shares.
-    fn settle_from(
-        &mut self,
-        now: u64,
-        first: usize,
-        due: &mut Vec<Due>,
-        settled: &mut Vec<usize>,
-    ) {
+    fn settle_from(&mut self, now: u64, first: usize, settled: &mut Settled) {
         let (mut links, mut flows, mut at) = (vec![first], Vec::new(), 0);
         self.met[first] = true;
         while let Some(link) = links.get(at).copied() {
@@ -224,7 +229,8 @@ impl Flows {
             }
         }
         let shares = self.shares(&links, &flows);
-        settled.extend(&flows);
+        settled.flows.extend(&flows);
+        settled.links.extend(&links);
         for (flow, rate) in flows.iter().zip(shares) {
             let it = &mut self.flows[*flow];
             if (it.rate - rate).abs() <= ROUNDING * rate {
@@ -234,7 +240,7 @@ impl Flows {
             it.left = (it.left - passed).max(0.0);
             (it.since, it.version) = (now, it.version + 1);
             let more = rate - std::mem::replace(&mut it.rate, rate);
-            due.push(it.due(*flow));
+            settled.due.push(it.due(*flow));
             for link in &self.flows[*flow].way {
                 self.links[*link].give(now, more);
             }
@@ -308,12 +314,11 @@ impl Flows {
 
 impl Flow {
     fn due(&self, flow: usize) -> Due {
-        // The longest job ends long before the largest number.
-        let takes = whole((self.left / self.rate * SECOND_PS).ceil()).clamp(1, u64::MAX / 4);
+        let takes = whole((self.left / self.rate * SECOND_PS).ceil()).clamp(1, NEVER);
         // Messages that end at almost the same time end together, so that links are shared anew
         // once for all.
         let grid = 1_u64 << takes.ilog2().saturating_sub(PRECISION);
-        let at = self.since.saturating_add(takes).next_multiple_of(grid);
+        let at = (self.since + takes).next_multiple_of(grid).min(NEVER);
         Due { flow, at, version: self.version }
     }
 }

@@ -68,7 +68,6 @@ impl Job {
                 ports_of[*host].push(at);
             }
         }
-        ports_of.retain(|ports| !ports.is_empty());
         let most = ports_of.len().saturating_mul(per_host);
         let size = ranks.unwrap_or(most);
         if size == 0 || size > most || size > RANKS_MAX {

@@ -37,7 +37,7 @@ pub struct LinkUse {
 
 impl Outcome {
     pub(crate) fn of(job: &Job, wires: &mut Wires<'_>, cpus: &[Cpu], events: u64) -> Self {
-        let time_ps = wires.last_ps.max(cpus.iter().map(|cpu| cpu.free).max().unwrap_or(0));
+        let time_ps = cpus.iter().map(|cpu| cpu.free).max().unwrap_or(0);
         let busy: u64 = cpus.iter().map(|cpu| cpu.busy_ps).sum();
         let all = time_ps.saturating_mul(cpus.len() as u64).max(1);
         let mut links: Vec<LinkUse> = Vec::new();

@@ -68,8 +68,6 @@ pub(crate) struct Wires<'j> {
     pub(crate) events: BinaryHeap<Timed>,
     /// Bytes of messages, by the level that they cross.
     pub(crate) levels: [usize; Level::ALL.len()],
-    /// The time of the latest event.
-    pub(crate) last_ps: u64,
     /// Two ranks without a way between them.
     pub(crate) parted: Option<NoEnd>,
 }
@@ -98,7 +96,6 @@ impl<'j> Wires<'j> {
             signals: HashMap::new(),
             events: BinaryHeap::new(),
             levels: [0; Level::ALL.len()],
-            last_ps: 0,
             parted: None,
         }
     }

@@ -6,6 +6,7 @@ use ringfold_collectives::{Program, Stepper};
 use ringfold_types::Rank;
 
 use crate::event::{Cpu, Event, NoEnd, Timed};
+use crate::flows::NEVER;
 use crate::job::Job;
 use crate::network::Routing;
 use crate::outcome::Outcome;
@@ -41,7 +42,6 @@ pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Out
         }
         let Some(Timed { at, .. }) = wires.events.peek() else { break };
         now = *at;
-        wires.last_ps = now;
         while let Some(event) = wires.next(now) {
             events += 1;
             match event {
@@ -52,7 +52,12 @@ pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Out
                     wires.signalled(rank, lane);
                     woken.extend((0..size).map(Rank::at).filter(|other| *other != rank));
                 }
-                Event::Left(due) if wires.flows.is_latest(due) => wires.left(now, due),
+                Event::Left(due) if wires.flows.is_latest(due) => {
+                    if now >= NEVER {
+                        return Err(NoEnd::Late);
+                    }
+                    wires.left(now, due);
+                }
                 Event::Left(_) => {}
                 Event::Woken(rank) => {
                     woken.insert(rank);
@@ -99,5 +104,8 @@ fn turn(
             wires.at(cpu.free, Event::Woken(rank));
             return;
         }
+    }
+    if stepper.is_done() {
+        cpu.free = now;
     }
 }

@@ -72,6 +72,36 @@ fn a_tree_takes_its_closed_form() {
     }
 }
 
+/// A root sends to all others at once. Each message has a share of its port, which grows when
+/// others have ended, and the port is never idle.
+#[test]
+fn messages_of_one_port_take_their_closed_form() {
+    let n = 9;
+    let job = job(&format!("switch:{n}x1:100G"), 1);
+    let LinkPrice { latency_ps, byte_ps, message_ps, .. } = price(&job);
+    for (count, name) in [(2, "short"), (1 << 18, "long")] {
+        let found = run(&job, call(Collective::Broadcast, count), "linear", Routing::default());
+        let bytes = (count * 4) as u64;
+        let made = (n - 2) * message_ps + bytes * byte_ps;
+        let left = (n - 1) * bytes * byte_ps;
+        is_near(found.time_ps, (made.max(left) + latency_ps) as f64, name);
+    }
+}
+
+/// Each switch of a way after the first takes its time.
+#[test]
+fn a_way_takes_the_time_of_its_switches() {
+    let time = |shape: &str| {
+        let fabric = shape.parse::<Shape>().unwrap().fabric();
+        let job = Job::of(&fabric, Some(2), 1, true, |prices| prices).unwrap();
+        let found = run(&job, call(Collective::Broadcast, 2), "linear", Routing::default());
+        (found.time_ps, job.hop_ps)
+    };
+    // On a torus of two hosts there are two switches between them.
+    let ((near, hop_ps), (far, _)) = (time("switch:2x1:100G"), time("torus:2:100G"));
+    assert_eq!(far - near, hop_ps);
+}
+
 /// Every rank sends n-1 blocks through its port, and each is as long.
 #[test]
 fn an_all_to_all_takes_its_closed_form() {

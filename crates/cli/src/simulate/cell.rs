@@ -9,8 +9,9 @@ use ringfold_types::{Call, Rank};
 
 use super::question::Question;
 
-/// Operations of all ranks together, which take about 100 bytes each.
-const OPERATIONS_MAX: usize = 40_000_000;
+/// Operations of all ranks together. Each takes about 100 bytes, and two of them may have a
+/// connection of their own, which takes some hundreds.
+const OPERATIONS_MAX: usize = 10_000_000;
 
 /// A size, with the algorithm that ringfold chooses there.
 pub(super) struct Size {

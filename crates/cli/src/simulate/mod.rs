@@ -7,7 +7,6 @@ mod json;
 mod question;
 mod text;
 
-use rayon::prelude::*;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, Measurements, buffer_bytes, select};
 use ringfold_types::Call;
@@ -22,7 +21,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         let (layout, any) = (&question.job.layout, Constraints::default());
         let chosen = select(call, layout, &any, &Measurements::default()).name;
         let run = |it: &&'static Algorithm| Cell::of(&question, call, it);
-        let cells: anyhow::Result<Vec<Cell>> = question.algorithms.par_iter().map(run).collect();
+        let cells: anyhow::Result<Vec<Cell>> = question.algorithms.iter().map(run).collect();
         let bytes = buffer_bytes(call, layout.size());
         Ok(Size { call: *call, bytes, chosen, cells: cells? })
     };
