@@ -397,6 +397,19 @@ mod tests {
     }
 
     #[test]
+    fn a_link_is_full_while_all_of_it_is_used() {
+        let mut flows = flows(&[100]);
+        for _ in 0..2 {
+            let flow = flows.flow(50);
+            flows.begin(0, flow, &[0], 1e9);
+        }
+        flows.settle(0);
+        flows.end(10, 1);
+        flows.settle(10);
+        assert_eq!(flows.used(30, 0).full_ps, 10);
+    }
+
+    #[test]
     fn a_message_leaves_when_all_its_bytes_have() {
         let mut flows = flows(&[1_000_000_000]);
         let flow = flows.flow(FAST);

@@ -9,8 +9,8 @@
 //! * `network`: the directed links of a fabric, and the ways between two ports;
 //! * `flows`: the share of each link that each message gets;
 //! * `job`: the places and the prices of the ranks;
-//! * `event`: the events; `rank`: the ports of one rank's stepper; `run`: the order of events;
-//! * `outcome`: the result; `whole`: whole numbers of measures.
+//! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
+//! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.
 //!
 //! # The model
 //!
@@ -36,6 +36,7 @@ mod rank;
 mod run;
 mod shape;
 mod whole;
+mod wires;
 
 pub use event::NoEnd;
 pub use job::{Job, UnfitJob};

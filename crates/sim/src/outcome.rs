@@ -4,8 +4,8 @@ use ringfold_topology::Level;
 
 use crate::event::Cpu;
 use crate::job::Job;
-use crate::rank::Wires;
 use crate::whole::whole;
+use crate::wires::Wires;
 
 /// The result of a simulated call. Times are in picoseconds.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,8 @@ use crate::flows::NEVER;
 use crate::job::Job;
 use crate::network::Routing;
 use crate::outcome::Outcome;
-use crate::rank::{Turn, Wires};
+use crate::rank::Turn;
+use crate::wires::Wires;
 
 /// Runs the programs of all ranks, given in rank order, from the moment at which all begin at once.
 ///

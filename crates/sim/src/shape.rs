@@ -170,19 +170,34 @@ impl Shape {
                  host do not fit"
             ));
         }
-        let most = match kind {
-            // Each spine switch has as many ports up, one at least for each other group.
-            Kind::Dragonfly => (up * up + 1) * up * down,
-            Kind::RailOnly => radix * up * down * ports,
-            _ => radix * up * down,
-        };
-        if hosts * ports > most {
-            return refused(format!("switches of {radix} ports connect {most} ports at most"));
-        }
         if kind == Kind::Rail && ports > up {
             return refused(format!("{ports} rails, and a pod has {up} leaf switches"));
         }
+        // A group has a cable to each other one at least, and a core switch one to each pod.
+        let most = if kind == Kind::Dragonfly { (up * up + 1) * up } else { radix * self.pod() };
+        let leaves = self.leaves();
+        if leaves > most {
+            return refused(format!(
+                "{leaves} leaf switches; with {radix} ports each, {most} can be joined"
+            ));
+        }
         Ok(())
+    }
+
+    /// Leaf switches of the fabric, or of each rail that has a network of its own.
+    fn leaves(&self) -> usize {
+        let ((down, _), hosts, ports) = (self.halves(), self.numbers[0], self.ports_per_host());
+        match self.kind {
+            Kind::Rail => hosts.div_ceil(down) * ports,
+            Kind::RailOnly => hosts.div_ceil(down),
+            _ => hosts.div_ceil(down / ports),
+        }
+    }
+
+    /// Leaf switches of a pod: as many as ports up, in whole groups of rails.
+    fn pod(&self) -> usize {
+        let (_, up) = self.halves();
+        if self.kind == Kind::Rail { up / self.numbers[1] * self.numbers[1] } else { up }
     }
 
     /// Ports of a leaf switch to hosts, and to other switches.
@@ -210,23 +225,23 @@ impl Shape {
                 build.hosts(hosts, ports, |_, _| switch);
             }
             Kind::Fat => {
-                let each = (down / ports).max(1);
-                let leaves = build.clos(hosts.div_ceil(each), up, "");
+                let each = down / ports;
+                let leaves = build.clos([self.leaves(), self.pod(), up], "");
                 build.hosts(hosts, ports, |host, _| leaves[host / each]);
             }
             Kind::Rail => {
-                let leaves = build.clos(hosts.div_ceil(down) * ports, up, "");
+                let leaves = build.clos([self.leaves(), self.pod(), up], "");
                 build.hosts(hosts, ports, |host, port| leaves[host / down * ports + port]);
             }
             Kind::RailOnly => {
-                let of_rail =
-                    |rail: usize| build.clos(hosts.div_ceil(down), up, &format!("{rail}."));
+                let sizes = [self.leaves(), self.pod(), up];
+                let of_rail = |rail| build.clos(sizes, &format!("{rail}."));
                 let leaves: Vec<_> = (0..ports).map(of_rail).collect();
                 build.hosts(hosts, ports, |host, port| leaves[port][host / down]);
             }
             Kind::Dragonfly => {
-                let each = (down / ports).max(1);
-                let leaves = build.dragonfly(hosts.div_ceil(each), up);
+                let each = down / ports;
+                let leaves = build.dragonfly(self.leaves(), up);
                 build.hosts(hosts, ports, |host, _| leaves[host / each]);
             }
         }
@@ -289,15 +304,15 @@ impl Build {
         }
     }
 
-    /// A folded Clos network (C. Clos, 1953; C. Leiserson, 1985). A pod has `up` leaf switches and
-    /// as many spine switches, and core switch j * `up` + i joins spine switch j of all pods.
-    fn clos(&mut self, leaves: usize, up: usize, name: &str) -> Vec<usize> {
+    /// A folded Clos network (C. Clos, 1953; C. Leiserson, 1985). A pod has `pod` leaf switches and
+    /// `up` spine switches, and core switch j * `up` + i joins spine switch j of all pods.
+    fn clos(&mut self, [leaves, pod, up]: [usize; 3], name: &str) -> Vec<usize> {
         if leaves == 1 {
             return vec![self.switch("leaf", format!("{name}0"))];
         }
         let named = |number| format!("{name}{number}");
         let all: Vec<_> = (0..leaves).map(|number| self.switch("leaf", named(number))).collect();
-        let pods: Vec<&[usize]> = all.chunks(up).collect();
+        let pods: Vec<&[usize]> = all.chunks(pod).collect();
         let mut spines = Vec::new();
         for (pod, leaves) in pods.iter().enumerate() {
             let of_pod: Vec<_> =
@@ -367,6 +382,7 @@ mod tests {
     fn shapes_are_what_they_are_called() {
         assert_eq!(kind("switch:8x1:100G"), Kind::SingleSwitch);
         assert_eq!(kind("rail:32x4:400G:radix=8"), Kind::RailOptimized);
+        assert_eq!(kind("rail:24x3:400G:radix=8"), Kind::RailOptimized);
         assert_eq!(kind("rail-only:16x4:400G:radix=8"), Kind::RailOnly);
         assert_eq!(kind("dragonfly:64x1:100G:radix=8"), Kind::DragonflyPlus);
         assert_eq!(kind("torus:4x3x5:100G"), Kind::Torus { dims: vec![3, 4, 5] });
@@ -387,7 +403,8 @@ mod tests {
             ("rail:18446744073709551615x8:1G", "more than 65536"),
             ("torus:9999x9999x9999:1G", "more than 65536"),
             ("torus:2x2x2x2x2x2x2:1G", "dimensions"),
-            ("fat:1024x1:1G:radix=8", "128 ports at most"),
+            ("fat:1024x1:1G:radix=8", "256 leaf switches"),
+            ("rail:9x3:1G:radix=8:over=3", "3 rails"),
             ("fat:8x1:1G:radix=1", "2 to 1024"),
             ("fat:8x1:1G:over=0", "1 to 1023"),
             ("fat:8x1:1G:colour=red", "radix=PORTS"),

@@ -88,6 +88,18 @@ fn messages_of_one_port_take_their_closed_form() {
     }
 }
 
+/// Half of the CPU time of a byte is its sender's, which may be slower than the port.
+#[test]
+fn a_slow_cpu_takes_longer_than_its_port() {
+    let fabric = "switch:2x1:100G".parse::<Shape>().unwrap().fabric();
+    let mut profile = Profile::default();
+    let slow = LinkPrice { work_ps: [0, 1600], ..LinkPrice::of(LinkClass::Rdma(100)) };
+    LinkClass::ALL.into_iter().for_each(|class| profile.set_link(class, slow));
+    let job = Job::of(&fabric, None, 1, true, |prices| prices.with_profile(&profile)).unwrap();
+    let found = run(&job, call(Collective::Broadcast, 1 << 18), "linear", Routing::default());
+    is_near(found.time_ps, f64::from(800 << 20) + slow.latency_ps as f64, "the CPU's rate");
+}
+
 /// Each switch of a way after the first takes its time.
 #[test]
 fn a_way_takes_the_time_of_its_switches() {
