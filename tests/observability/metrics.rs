@@ -74,7 +74,7 @@ fn planned(algorithm: &str) -> f64 {
 #[test]
 fn counters_are_those_of_the_plan() {
     let folder = Folder::new();
-    let (stop, port) = (folder.at("stop"), free_port());
+    let (stop, port, begin) = (folder.at("stop"), free_port(), Instant::now());
     let ranks = counted(&format!("127.0.0.1:{port}"), "1000", &stop);
     let job = job_of(&ranks);
     // The records of the last calls may be behind their ends by a moment.
@@ -94,9 +94,18 @@ fn counters_are_those_of_the_plan() {
     assert!(sent.iter().all(|it| label(&it.0, "transport") == "tcp"), "{sent:?}");
     let (sent, planned) = (sent.iter().map(|it| it.1).sum::<f64>(), 1000.0 * planned(algorithm));
     assert!((sent - planned).abs() < 0.01 * planned, "{sent} sent, {planned} planned");
-    for metric in ["ringfold_wait_seconds_total", "ringfold_failovers_total"] {
-        assert_eq!(samples(&page, metric, &job).len(), 4, "{metric}");
-    }
+    let of_ranks = |metric| {
+        let all = samples(&page, metric, &job);
+        assert_eq!(all.len(), 4, "{metric}");
+        all.iter().map(|it| it.1).sum::<f64>()
+    };
+    assert_eq!(of_ranks("ringfold_failovers_total"), 0.0);
+    let sums = samples(&page, "ringfold_call_duration_seconds_sum", &job);
+    let (waited, took) =
+        (of_ranks("ringfold_wait_seconds_total"), sums.iter().map(|it| it.1).sum());
+    let most = 4.0 * begin.elapsed().as_secs_f64();
+    assert!(0.0 < waited && waited < most, "{waited} s waited, {most} s at most");
+    assert!(0.0 < took && took < most, "{took} s in calls, {most} s at most");
     let buckets = samples(&page, "ringfold_call_duration_seconds_bucket", &job);
     let last = buckets.iter().filter(|it| label(&it.0, "le") == "+Inf").map(|it| it.1);
     assert_eq!(last.sum::<f64>(), counts.iter().map(|it| it.1).sum::<f64>());
