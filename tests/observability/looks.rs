@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Random, Ranks};
+use ringfold_harness::{Random, Ranks, program};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -74,6 +74,8 @@ fn a_computing_job_is_not_accused() {
 #[test]
 #[ignore = "it takes half an hour: tests/long looks"]
 fn forty_hangs_and_a_thousand_looks() {
+    // The first use builds the programs.
+    drop(program::binary("ringfold"));
     let mut random = Random::seeded();
     let (mut right, mut all, mut slow, mut longest) = (0, 0, 0, Duration::ZERO);
     for (number, what) in HANGS.into_iter().cycle().take(HANGS_MAX).enumerate() {
