@@ -6,8 +6,6 @@ use std::fmt;
 
 use ringfold_types::Rank;
 
-use crate::flows::Due;
-
 /// An event. Those of one time happen in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -16,7 +14,7 @@ pub(crate) enum Event {
     /// A signal of a rank and a lane can be seen.
     Signalled(Rank, usize),
     /// The bytes of a flow have left.
-    Left(Due),
+    Left(usize),
     /// A rank can go on.
     Woken(Rank),
 }
@@ -26,7 +24,7 @@ impl Event {
         match self {
             Self::Arrived(connection, bytes) => (0, connection, bytes),
             Self::Signalled(rank, lane) => (1, rank.index(), lane),
-            Self::Left(due) => (2, due.flow, due.version as usize),
+            Self::Left(flow) => (2, flow, 0),
             Self::Woken(rank) => (3, rank.index(), 0),
         }
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::due::Due;
 use crate::network::Link;
 use crate::whole::whole;
 
@@ -41,27 +42,19 @@ impl Room {
     }
 }
 
-/// The time at which the message of a flow will have left, and the number of that answer: the
-/// latest one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
-    pub(crate) flow: usize,
-    pub(crate) at: u64,
-    pub(crate) version: u32,
-}
-
-/// The links and the flows of a `settle`, and the times that it has changed.
+/// The links and the flows of a `settle`.
 #[derive(Default)]
 struct Settled {
     links: Vec<usize>,
     flows: Vec<usize>,
-    due: Vec<Due>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Flows {
     links: Vec<Shared>,
     flows: Vec<Flow>,
+    /// The flows that send.
+    due: Due,
     /// The links on which a message has begun or ended since the last `settle`.
     changed: BTreeSet<usize>,
     /// By link: whether the present `settle` has met it.
@@ -98,7 +91,6 @@ struct Flow {
     bytes: f64,
     left: f64,
     since: u64,
-    version: u32,
 }
 
 /// The use of a link up to now.
@@ -115,6 +107,7 @@ impl Flows {
         Self {
             links: links.iter().map(shared).collect(),
             flows: Vec::new(),
+            due: Due::default(),
             changed: BTreeSet::new(),
             met: vec![false; links.len()],
             room: vec![NOWHERE; links.len()],
@@ -158,20 +151,18 @@ impl Flows {
     }
 
     /// Has the same flow send more bytes after those that have all left.
-    pub(crate) fn go_on(&mut self, now: u64, flow: usize, bytes: f64) -> Due {
+    pub(crate) fn go_on(&mut self, now: u64, flow: usize, bytes: f64) {
         self.carried(flow);
         let it = &mut self.flows[flow];
         it.bytes = bytes;
         (it.left, it.since) = (bytes, now);
-        it.version += 1;
-        it.due(flow)
+        self.due.set(flow, it.due());
     }
 
     /// Ends a flow whose bytes have all left.
     pub(crate) fn end(&mut self, now: u64, flow: usize) {
         self.carried(flow);
         let it = &mut self.flows[flow];
-        it.version += 1;
         for link in &it.way {
             let shared = &mut self.links[*link];
             shared.flows.retain(|other| *other != flow);
@@ -187,13 +178,18 @@ impl Flows {
         way.iter().for_each(|link| self.links[*link].bytes += bytes);
     }
 
-    /// Whether an answer is the latest of its flow.
-    pub(crate) fn is_latest(&self, due: Due) -> bool {
-        self.flows[due.flow].version == due.version
+    /// The time at which the bytes of a flow will have left next.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.due.first().map(|(at, _)| at)
     }
 
-    /// Shares the links anew, and returns the times that have changed.
-    pub(crate) fn settle(&mut self, now: u64) -> Vec<Due> {
+    /// The next flow whose bytes have left.
+    pub(crate) fn left(&mut self) -> Option<usize> {
+        self.due.pop().map(|(_, flow)| flow)
+    }
+
+    /// Shares the links anew.
+    pub(crate) fn settle(&mut self, now: u64) {
         let mut settled = Settled::default();
         for first in std::mem::take(&mut self.changed) {
             if !self.met[first] {
@@ -202,7 +198,6 @@ impl Flows {
         }
         settled.flows.into_iter().for_each(|flow| self.place[flow] = NOWHERE);
         settled.links.into_iter().for_each(|link| self.met[link] = false);
-        settled.due
     }
 
     /// Shares the links that `first` reaches through flows and links which could be full.
@@ -238,9 +233,9 @@ impl Flows {
             }
             let passed = it.rate * (now - it.since) as f64 / SECOND_PS;
             it.left = (it.left - passed).max(0.0);
-            (it.since, it.version) = (now, it.version + 1);
+            it.since = now;
             let more = rate - std::mem::replace(&mut it.rate, rate);
-            settled.due.push(it.due(*flow));
+            self.due.set(*flow, it.due());
             for link in &self.flows[*flow].way {
                 self.links[*link].give(now, more);
             }
@@ -313,13 +308,13 @@ impl Flows {
 }
 
 impl Flow {
-    fn due(&self, flow: usize) -> Due {
+    /// The time at which its bytes will have left.
+    fn due(&self) -> u64 {
         let takes = whole((self.left / self.rate * SECOND_PS).ceil()).clamp(1, NEVER);
         // Messages that end at almost the same time end together, so that links are shared anew
         // once for all.
         let grid = 1_u64 << takes.ilog2().saturating_sub(PRECISION);
-        let at = (self.since + takes).next_multiple_of(grid).min(NEVER);
-        Due { flow, at, version: self.version }
+        (self.since + takes).next_multiple_of(grid).min(NEVER)
     }
 }
 
@@ -392,8 +387,8 @@ mod tests {
         rates(&mut flows, &[&[0, 1], &[1, 2]]);
         let flow = flows.flow(FAST);
         flows.begin(5, flow, &[0], 1e9);
-        let due: Vec<_> = flows.settle(5).into_iter().map(|due| due.flow).collect();
-        assert_eq!(due, [0, 2]);
+        flows.settle(5);
+        assert_eq!(flows.flows.iter().map(|flow| flow.since).collect::<Vec<_>>(), [5, 0, 5]);
     }
 
     #[test]
@@ -414,11 +409,13 @@ mod tests {
         let mut flows = flows(&[1_000_000_000]);
         let flow = flows.flow(FAST);
         flows.begin(0, flow, &[0], 1000.0);
-        assert_eq!(flows.settle(0), [Due { flow, at: 1_000_192, version: 1 }]);
+        flows.settle(0);
+        assert_eq!(flows.due.first(), Some((1_000_192, flow)));
         let other = flows.flow(FAST);
         flows.begin(500_000, other, &[0], 1000.0);
-        let ends: Vec<u64> = flows.settle(500_000).into_iter().map(|due| due.at).collect();
-        assert_eq!(ends, [1_500_160, 2_500_096]);
+        flows.settle(500_000);
+        let ends: Vec<_> = std::iter::from_fn(|| flows.due.pop()).collect();
+        assert_eq!(ends, [(1_500_160, flow), (2_500_096, other)]);
         let Used { bytes, full_ps } = flows.used(500_000, 0);
         assert_eq!((bytes, full_ps), (0.0, 500_000));
         flows.end(1_500_000, flow);

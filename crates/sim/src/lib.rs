@@ -7,8 +7,8 @@
 //!
 //! * `shape`: fabrics by a short text, such as `rail:1024x8:400G`;
 //! * `network`: the directed links of a fabric, and the ways between two ports;
-//! * `flows`: the share of each link that each message gets;
-//! * `job`: the places and the prices of the ranks;
+//! * `flows`: the share of each link that each message gets; `due`: the end of each message;
+//! * `job`: the places and the prices of the ranks; `programs`: what they do;
 //! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
 //! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.
 //!
@@ -27,11 +27,13 @@
 //! same outcome.
 #![forbid(unsafe_code)]
 
+mod due;
 mod event;
 mod flows;
 mod job;
 mod network;
 mod outcome;
+mod programs;
 mod rank;
 mod run;
 mod shape;
@@ -42,5 +44,6 @@ pub use event::NoEnd;
 pub use job::{Job, UnfitJob};
 pub use network::{Network, Routing, UnknownLink};
 pub use outcome::{LinkUse, Outcome};
+pub use programs::{Limits, Programs, TooMany};
 pub use run::simulate;
 pub use shape::{InvalidShape, Shape};

@@ -4,6 +4,7 @@ use ringfold_topology::Level;
 
 use crate::event::Cpu;
 use crate::job::Job;
+use crate::programs::Programs;
 use crate::whole::whole;
 use crate::wires::Wires;
 
@@ -20,6 +21,10 @@ pub struct Outcome {
     pub links: Vec<LinkUse>,
     /// Number of events.
     pub events: u64,
+    /// `Programs::chunks` and `Programs::rounds`.
+    pub chunks: usize,
+    /// Both are 1 unless the programs were made coarser.
+    pub rounds: usize,
 }
 
 /// The use of a direction of a cable.
@@ -36,7 +41,13 @@ pub struct LinkUse {
 }
 
 impl Outcome {
-    pub(crate) fn of(job: &Job, wires: &mut Wires<'_>, cpus: &[Cpu], events: u64) -> Self {
+    pub(crate) fn of(
+        job: &Job,
+        programs: &Programs,
+        wires: &mut Wires<'_>,
+        cpus: &[Cpu],
+        events: u64,
+    ) -> Self {
         let time_ps = cpus.iter().map(|cpu| cpu.free).max().unwrap_or(0);
         let busy: u64 = cpus.iter().map(|cpu| cpu.busy_ps).sum();
         let all = time_ps.saturating_mul(cpus.len() as u64).max(1);
@@ -52,6 +63,7 @@ impl Outcome {
         }
         links.sort_by_key(|it| (std::cmp::Reverse(it.full_ps), std::cmp::Reverse(it.bytes)));
         let idle = 1.0 - busy as f64 / all as f64;
-        Self { time_ps, idle, levels: wires.levels, links, events }
+        let Programs { chunks, rounds, .. } = *programs;
+        Self { time_ps, idle, levels: wires.levels, links, events, chunks, rounds }
     }
 }

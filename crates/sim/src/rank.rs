@@ -7,7 +7,7 @@ use ringfold_collectives::{Exchanged, Ports, Program, Reduction, Stores};
 use ringfold_types::{Rank, Slice};
 
 use crate::event::Event;
-use crate::wires::{WINDOW_BYTES, Wires};
+use crate::wires::Wires;
 
 /// A turn of a rank: one operation at most takes time.
 pub(crate) struct Turn<'t, 'j> {
@@ -52,12 +52,10 @@ impl Ports for Turn<'_, '_> {
     fn send(&mut self, lane: usize, to: Rank, src: Slice, _: bool) -> Result<usize, Infallible> {
         let (rank, now, bytes) = (self.rank, self.now, self.bytes(src));
         let number = self.wires.connection(rank, to, lane);
-        let connection = &mut self.wires.connections[number];
-        if connection.backlog >= WINDOW_BYTES {
-            connection.is_refused = true;
+        if self.wires.refuses(number) {
             return Ok(0);
         }
-        connection.backlog += bytes;
+        self.wires.connections[number].backlog += bytes;
         self.wires.levels[self.wires.layout.level(rank, to) as usize] += bytes;
         self.takes_ps += self.wires.price(rank, to).message_ps;
         self.wires.leave(now, number, bytes);

@@ -5,44 +5,44 @@ use std::collections::BTreeSet;
 use ringfold_collectives::{Program, Stepper};
 use ringfold_types::Rank;
 
-use crate::event::{Cpu, Event, NoEnd, Timed};
+use crate::event::{Cpu, Event, NoEnd};
 use crate::flows::NEVER;
 use crate::job::Job;
 use crate::network::Routing;
 use crate::outcome::Outcome;
+use crate::programs::Programs;
 use crate::rank::Turn;
 use crate::wires::Wires;
 
-/// Runs the programs of all ranks, given in rank order, from the moment at which all begin at once.
+/// Runs the programs of all ranks from the moment at which all begin at once.
 ///
 /// # Errors
 /// The call does not end.
 ///
 /// # Panics
 /// If there are not as many programs as ranks.
-pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Outcome, NoEnd> {
+pub fn simulate(job: &Job, programs: &Programs, routing: Routing) -> Result<Outcome, NoEnd> {
+    let Programs { ref of_ranks, rounds, .. } = *programs;
     let size = job.layout.size();
-    assert_eq!(programs.len(), size, "a program for each rank");
+    assert_eq!(of_ranks.len(), size, "a program for each rank");
     let mut steppers: Vec<Stepper> = (0..size).map(|_| Stepper::new()).collect();
-    for (stepper, program) in steppers.iter_mut().zip(programs) {
+    for (stepper, program) in steppers.iter_mut().zip(of_ranks) {
         if (0..program.lanes().len()).any(|lane| program.group(lane).is_some()) {
             return Err(NoEnd::Provider);
         }
         stepper.start(program);
     }
     let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
-    let mut wires = Wires::new(job, routing);
+    let mut wires = Wires::new(job, routing, rounds);
     let mut woken: BTreeSet<Rank> = (0..size).map(Rank::at).collect();
     loop {
         for rank in std::mem::take(&mut woken) {
             let at = rank.index();
-            turn(now, rank, &mut steppers[at], &programs[at], &mut cpus[at], &mut wires);
+            turn(now, rank, &mut steppers[at], &of_ranks[at], &mut cpus[at], &mut wires);
         }
-        for due in wires.flows.settle(now) {
-            wires.at(due.at, Event::Left(due));
-        }
-        let Some(Timed { at, .. }) = wires.events.peek() else { break };
-        now = *at;
+        wires.flows.settle(now);
+        let Some(at) = wires.next_time() else { break };
+        now = at;
         while let Some(event) = wires.next(now) {
             events += 1;
             match event {
@@ -53,13 +53,8 @@ pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Out
                     wires.signalled(rank, lane);
                     woken.extend((0..size).map(Rank::at).filter(|other| *other != rank));
                 }
-                Event::Left(due) if wires.flows.is_latest(due) => {
-                    if now >= NEVER {
-                        return Err(NoEnd::Late);
-                    }
-                    wires.left(now, due);
-                }
-                Event::Left(_) => {}
+                Event::Left(_) if now >= NEVER => return Err(NoEnd::Late),
+                Event::Left(flow) => wires.left(now, flow),
                 Event::Woken(rank) => {
                     woken.insert(rank);
                 }
@@ -72,7 +67,7 @@ pub fn simulate(job: &Job, programs: &[Program], routing: Routing) -> Result<Out
     if let Some(at) = steppers.iter().position(|stepper| !stepper.is_done()) {
         return Err(NoEnd::Waiting(Rank::at(at)));
     }
-    Ok(Outcome::of(job, &mut wires, &cpus, events))
+    Ok(Outcome::of(job, programs, &mut wires, &cpus, events))
 }
 
 /// Lets a rank do what it can until an operation takes time.

@@ -7,12 +7,12 @@ use ringfold_topology::{Layout, Level};
 use ringfold_types::Rank;
 
 use crate::event::{Event, NoEnd, Timed};
-use crate::flows::{Due, Flows};
+use crate::flows::Flows;
 use crate::job::Job;
 use crate::network::{Network, Routing};
 
 /// Bytes that a connection takes before they have left.
-pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+const WINDOW_BYTES: usize = 1 << 20;
 
 /// A message arrives in this many pieces at most, so that its receiver can combine the first ones
 /// before the last has come; and in pieces of at least this many bytes.
@@ -27,7 +27,6 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 pub(crate) struct Connection {
     from: Rank,
     to: Rank,
-    flow: usize,
     /// The links; empty where the message chooses them when it leaves.
     way: Vec<usize>,
     latency_ps: u64,
@@ -53,9 +52,9 @@ pub(crate) struct Wires<'j> {
     network: Network,
     routing: Routing,
     pub(crate) flows: Flows,
+    /// Connection i sends by flow i.
     pub(crate) connections: Vec<Connection>,
     index: HashMap<(Rank, Rank, usize), usize>,
-    by_flow: Vec<usize>,
     /// By rank: the links of its memory, out and in.
     memory: Vec<[usize; 2]>,
     pub(crate) near: LinkPrice,
@@ -65,15 +64,23 @@ pub(crate) struct Wires<'j> {
     pub(crate) events: BinaryHeap<Timed>,
     /// Bytes of messages, by the level that they cross.
     pub(crate) levels: [usize; Level::ALL.len()],
+    /// The rounds of a real call for which one stands.
+    rounds: usize,
     /// Two ranks without a way between them.
     pub(crate) parted: Option<NoEnd>,
 }
 
 impl<'j> Wires<'j> {
-    pub(crate) fn new(job: &'j Job, routing: Routing) -> Self {
+    pub(crate) fn new(job: &'j Job, routing: Routing, rounds: usize) -> Self {
         let (layout, network) = (&job.layout, job.network.clone());
         let prices = layout.prices();
-        let near = prices.link(prices.within());
+        // A message takes the time of one in each of these rounds.
+        let of_rounds = |price: LinkPrice| {
+            let [latency_ps, message_ps] =
+                [price.latency_ps, price.message_ps].map(|each| each * rounds as u64);
+            LinkPrice { latency_ps, message_ps, ..price }
+        };
+        let near = of_rounds(prices.link(prices.within()));
         let mut flows = Flows::new(network.links());
         let rate = SECOND_PS / near.byte_ps.max(1);
         let memory = (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect();
@@ -85,14 +92,14 @@ impl<'j> Wires<'j> {
             flows,
             connections: Vec::new(),
             index: HashMap::new(),
-            by_flow: Vec::new(),
             memory,
             near,
-            far: prices.link(layout.links_between()),
+            far: of_rounds(prices.link(layout.links_between())),
             combining_ps: prices.combining_ps().0,
             signals: HashMap::new(),
             events: BinaryHeap::new(),
             levels: [0; Level::ALL.len()],
+            rounds,
             parted: None,
         }
     }
@@ -101,10 +108,22 @@ impl<'j> Wires<'j> {
         self.events.push(Timed { at, event });
     }
 
-    /// The next event of this time.
+    /// The time of the next event.
+    pub(crate) fn next_time(&self) -> Option<u64> {
+        let next = self.events.peek().map(|next| next.at);
+        next.into_iter().chain(self.flows.next()).min()
+    }
+
+    /// The next event of this time. Bytes leave after all that arrive, and before a rank goes on.
     pub(crate) fn next(&mut self, now: u64) -> Option<Event> {
-        let is_now = self.events.peek().is_some_and(|next| next.at == now);
-        if is_now { self.events.pop().map(|it| it.event) } else { None }
+        let next = self.events.peek().filter(|next| next.at == now);
+        let is_left = self.flows.next() == Some(now)
+            && next.is_none_or(|next| matches!(next.event, Event::Woken(_)));
+        match is_left {
+            true => self.flows.left().map(Event::Left),
+            false if next.is_some() => self.events.pop().map(|it| it.event),
+            false => None,
+        }
     }
 
     pub(crate) fn price(&self, a: Rank, b: Rank) -> LinkPrice {
@@ -119,9 +138,7 @@ impl<'j> Wires<'j> {
         let is_near = self.layout.same_host(from, to);
         // Between hosts a rank's CPU has its part in each byte.
         let byte_ps = if is_near { price.byte_ps } else { price.byte_ps.max(price.work_ps[1] / 2) };
-        let flow = self.flows.flow(SECOND_PS / byte_ps.max(1));
-        let number = self.connections.len();
-        self.by_flow.push(number);
+        let number = self.flows.flow(SECOND_PS / byte_ps.max(1));
         let way = if is_near || self.routing != Routing::Adaptive {
             self.way(from, to)
         } else {
@@ -130,7 +147,6 @@ impl<'j> Wires<'j> {
         self.connections.push(Connection {
             from,
             to,
-            flow,
             way,
             latency_ps: price.latency_ps,
             hops_ps: 0,
@@ -158,6 +174,14 @@ impl<'j> Wires<'j> {
         Vec::new()
     }
 
+    /// Whether a connection takes no more bytes until some have left. Its sender then waits.
+    pub(crate) fn refuses(&mut self, number: usize) -> bool {
+        let connection = &mut self.connections[number];
+        let is_refused = connection.backlog >= WINDOW_BYTES * self.rounds;
+        connection.is_refused |= is_refused;
+        is_refused
+    }
+
     /// A message of a connection leaves as soon as those before it have left.
     pub(crate) fn leave(&mut self, now: u64, number: usize, bytes: usize) {
         let connection = &mut self.connections[number];
@@ -175,22 +199,22 @@ impl<'j> Wires<'j> {
             way => way.clone(),
         };
         let connection = &mut self.connections[number];
-        connection.cut(bytes);
+        connection.cut(bytes, self.rounds);
         // A message of ranks without a way never arrives.
         if !way.is_empty() {
             // A way of two links is through one switch, or within a host.
-            connection.hops_ps = way.len().saturating_sub(2) as u64 * self.job.hop_ps;
-            self.flows.begin(now, connection.flow, &way, connection.piece as f64);
+            connection.hops_ps =
+                way.len().saturating_sub(2) as u64 * self.job.hop_ps * self.rounds as u64;
+            self.flows.begin(now, number, &way, connection.piece as f64);
         }
     }
 
     /// A piece of a message has left.
-    pub(crate) fn left(&mut self, now: u64, due: Due) {
-        let number = self.by_flow[due.flow];
+    pub(crate) fn left(&mut self, now: u64, number: usize) {
         let connection = &mut self.connections[number];
         let (piece, takes_ps) = (connection.piece, connection.latency_ps + connection.hops_ps);
         connection.backlog -= piece;
-        let is_refused = connection.is_refused && connection.backlog < WINDOW_BYTES;
+        let is_refused = connection.is_refused && connection.backlog < WINDOW_BYTES * self.rounds;
         connection.is_refused &= !is_refused;
         let sender = connection.from;
         let next = match connection.left {
@@ -200,24 +224,23 @@ impl<'j> Wires<'j> {
         match next {
             // The next message may take another way.
             Some(bytes) if connection.left == 0 && connection.way.is_empty() => {
-                self.flows.end(now, due.flow);
+                self.flows.end(now, number);
                 self.connections[number].piece = 0;
                 self.begin(now, number, bytes);
             }
             Some(bytes) => {
                 match connection.left {
-                    0 => connection.cut(bytes),
+                    0 => connection.cut(bytes, self.rounds),
                     left => {
                         connection.piece = connection.piece.min(left);
                         connection.left -= connection.piece;
                     }
                 }
-                let due = self.flows.go_on(now, due.flow, connection.piece as f64);
-                self.at(due.at, Event::Left(due));
+                self.flows.go_on(now, number, connection.piece as f64);
             }
             None => {
                 connection.piece = 0;
-                self.flows.end(now, due.flow);
+                self.flows.end(now, number);
             }
         }
         self.at(now + takes_ps, Event::Arrived(number, piece));
@@ -241,9 +264,9 @@ impl<'j> Wires<'j> {
 }
 
 impl Connection {
-    /// Begins with the first piece of a message.
-    fn cut(&mut self, bytes: usize) {
-        self.piece = bytes.div_ceil(PIECES).max(PIECE_BYTES_MIN).min(bytes);
+    /// Begins with the first piece of a message, or of those of several rounds.
+    fn cut(&mut self, bytes: usize, rounds: usize) {
+        self.piece = bytes.div_ceil(PIECES).max(PIECE_BYTES_MIN * rounds).min(bytes);
         self.left = bytes - self.piece;
     }
 }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ringfold_collectives::{Algorithm, Program, ScheduleParams, Target, lower};
-use ringfold_sim::{Job, Outcome, Routing, Shape, simulate};
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::select::chunk_len;
+use ringfold_sim::{Job, Limits, Outcome, Programs, Routing, Shape, TooMany, simulate};
 use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile};
-use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 fn job(shape: &str, per_host: usize) -> Job {
@@ -21,12 +21,7 @@ fn call(collective: Collective, count: usize) -> Call {
 /// A call by the algorithm of this name, with chunks as long as the call.
 fn run(job: &Job, call: Call, name: &str, routing: Routing) -> Outcome {
     let known = Algorithm::of(call.collective).iter().find(|it| it.name == name).unwrap();
-    let program = |rank| -> Program {
-        let (layout, chunk) = (&job.layout, 1 << 30);
-        let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
-        lower(&(known.schedule)(&plan), Target::default())
-    };
-    let programs: Vec<_> = (0..job.layout.size()).map(|rank| program(Rank::at(rank))).collect();
+    let programs = Programs::of(job, &call, known, 1 << 30, Limits::default()).unwrap();
     simulate(job, &programs, routing).unwrap()
 }
 
@@ -201,4 +196,48 @@ fn more_bandwidth_never_lengthens_a_lone_message() {
         assert!(found.time_ps <= last, "{gbps} Gbit/s: {} ps after {last}", found.time_ps);
         last = found.time_ps;
     }
+}
+
+/// Longer chunks and merged rounds move as many bytes, and take about as long.
+#[test]
+fn coarser_programs_take_about_as_long() {
+    use Collective::{AllGather, AllReduce, AllToAll};
+    for (collective, name, shape, mib, of_rank, most) in [
+        (AllReduce, "ring", "fat:64x1:400G:radix=8", 4, 40, 1.06),
+        (AllReduce, "ring", "dragonfly:64x1:100G:radix=8", 4, 40, 1.06),
+        (AllReduce, "ring", "torus:8x8:100G", 64, 40, 1.2),
+        (AllReduce, "double_tree", "fat:64x1:400G:radix=8", 64, 512, 1.2),
+        (AllReduce, "hierarchical", "rail:16x4:400G:radix=8", 64, 512, 1.2),
+        (AllGather, "ring", "rail:16x4:400G:radix=8", 4, 40, 1.06),
+        (AllToAll, "pairwise", "fat:64x1:400G:radix=8", 16, 40, 1.06),
+        (AllToAll, "pairwise", "dragonfly:60x1:100G:radix=8", 16, 80, 1.2),
+    ] {
+        let job = job(shape, shape.parse::<Shape>().unwrap().ports_per_host());
+        let parts = if collective.has_blocks() { job.layout.size() } else { 1 };
+        let call = call(collective, (mib << 18) / parts);
+        let known = Algorithm::of(collective).iter().find(|it| it.name == name).unwrap();
+        let chunk = chunk_len(&call, &job.layout);
+        let run = |all| {
+            let programs = Programs::of(&job, &call, known, chunk, Limits { all, of_rank });
+            simulate(&job, &programs.unwrap(), Routing::default()).unwrap()
+        };
+        let (whole, coarse) = (run(usize::MAX), run(0));
+        assert_eq!((whole.chunks, whole.rounds), (1, 1));
+        assert!(coarse.events * 3 < whole.events * 2, "{name}: {} events", coarse.events);
+        let bytes = |outcome: &Outcome| outcome.levels.iter().sum::<usize>();
+        assert_eq!(bytes(&coarse), bytes(&whole), "{name} on {shape}");
+        let ratio = coarse.time_ps as f64 / whole.time_ps as f64;
+        assert!((1.0 / most..most).contains(&ratio), "{name} on {shape}: {ratio}");
+    }
+}
+
+/// Messages that are received in another round cannot be merged.
+#[test]
+fn programs_that_cannot_be_coarser_are_refused() {
+    let job = job("switch:64x1:100G", 1);
+    let known = Algorithm::of(Collective::AllToAll).iter().find(|it| it.name == "linear").unwrap();
+    let call = call(Collective::AllToAll, 16);
+    let limits = Limits { all: 0, of_rank: 40 };
+    let refused = Programs::of(&job, &call, known, 16, limits).unwrap_err();
+    assert_eq!(refused, TooMany(64 * 127 + 127));
 }

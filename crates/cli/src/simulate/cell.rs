@@ -1,17 +1,12 @@
 //! One call by one algorithm.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::chunk_len;
-use ringfold_collectives::{Algorithm, Program, ScheduleParams, Target, lower};
-use ringfold_sim::{Outcome, simulate};
-use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Rank};
+use ringfold_sim::{Limits, Outcome, Programs, TooMany, simulate};
+use ringfold_types::Call;
 
 use super::question::Question;
-
-/// Operations of all ranks together. Each takes about 100 bytes, and two of them may have a
-/// connection of their own, which takes some hundreds.
-const OPERATIONS_MAX: usize = 10_000_000;
 
 /// A size, with the algorithm that ringfold chooses there.
 pub(super) struct Size {
@@ -34,30 +29,16 @@ impl Cell {
         call: &Call,
         algorithm: &'static Algorithm,
     ) -> anyhow::Result<Self> {
-        let layout = &question.job.layout;
-        let chunk = chunk_len(call, layout);
-        let program = |rank| -> Program {
-            let window_bytes = LINK_BYTES_MIN;
-            let plan = ScheduleParams { call: *call, layout, rank, chunk, window_bytes };
-            lower(&(algorithm.schedule)(&plan), Target::default())
+        let job = &question.job;
+        let chunk = chunk_len(call, &job.layout);
+        let (name, is_one) = (algorithm.name, question.algorithms.len() == 1);
+        let programs = match Programs::of(job, call, algorithm, chunk, Limits::default()) {
+            Err(TooMany(all)) if !is_one => return Ok(Self { algorithm: name, outcome: Err(all) }),
+            programs => programs.with_context(|| {
+                format!("--algorithm {name}: give fewer ranks or bytes than {call}")
+            })?,
         };
-        let operations = |program: &Program| program.lanes().iter().map(Vec::len).sum::<usize>();
-        // The root and the last rank stand for the busiest ones.
-        let size = layout.size();
-        let tried = [call.root, Rank::at(size - 1)].map(|rank| operations(&program(rank)));
-        let all = tried[1].saturating_mul(size).saturating_add(tried[0]);
-        let is_one = question.algorithms.len() == 1;
-        let name = algorithm.name;
-        ensure!(
-            all <= OPERATIONS_MAX || !is_one,
-            "--algorithm {name}: {size} ranks have about {all} operations, and {OPERATIONS_MAX} \
-             can be simulated; give fewer ranks or bytes"
-        );
-        if all > OPERATIONS_MAX {
-            return Ok(Self { algorithm: name, outcome: Err(all) });
-        }
-        let programs: Vec<Program> = (0..size).map(|rank| program(Rank::at(rank))).collect();
-        let outcome = simulate(&question.job, &programs, question.routing);
+        let outcome = simulate(job, &programs, question.routing);
         let outcome = outcome.with_context(|| format!("{call} by {name}"))?;
         Ok(Self { algorithm: name, outcome: Ok(outcome) })
     }

@@ -38,6 +38,8 @@ fn row(size: &Size, cell: &Cell, ranks: usize) -> Value {
             row["bus_bandwidth"] = json!(bus * 1e9);
             row["idle"] = json!(outcome.idle);
             row["events"] = json!(outcome.events);
+            row["chunks"] = json!(outcome.chunks);
+            row["rounds"] = json!(outcome.rounds);
             for (level, bytes) in Level::ALL.into_iter().zip(outcome.levels) {
                 row["bytes_by_level"][format!("{level:?}").to_lowercase()] = json!(bytes);
             }

@@ -29,15 +29,23 @@ pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<Stri
         "{:>9}   {:<20} {:>10} {:>10} {:>10} {:>6}",
         "bytes", "algorithm", "time", "algbw", "busbw", "idle"
     )?;
+    let mut is_coarse = false;
     for Size { call, bytes, chosen, cells } in sizes {
         for cell in cells {
             let mark = if cell.algorithm == *chosen { '*' } else { ' ' };
             write!(text, "{:>9} {mark} {:<20} ", Amount(*bytes).to_string(), cell.algorithm)?;
             match &cell.outcome {
-                Ok(Outcome { time_ps, idle, .. }) => {
+                Ok(Outcome { time_ps, idle, chunks, rounds, .. }) => {
                     let [alone, bus] = bandwidths(call, *bytes, ranks, *time_ps);
                     let (time, idle) = (units::time(*time_ps), idle * 100.0);
-                    writeln!(text, "{time:>10} {alone:>10.3} {bus:>10.3} {idle:>4.0} %")?;
+                    write!(text, "{time:>10} {alone:>10.3} {bus:>10.3} {idle:>4.0} %")?;
+                    for (what, times) in [("chunks", chunks), ("rounds", rounds)] {
+                        if *times > 1 {
+                            is_coarse = true;
+                            write!(text, "  {what} x{times}")?;
+                        }
+                    }
+                    writeln!(text)?;
                 }
                 Err(operations) => writeln!(text, "{:>10} {operations} operations", "too long:")?,
             }
@@ -47,6 +55,10 @@ pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<Stri
         text,
         "* is ringfold's choice; GB/s; idle is the part of the time of the ranks' CPUs"
     )?;
+    if is_coarse {
+        text +=
+            "chunks x4: simulated with chunks of 4 times the length; rounds x4: 4 rounds in one\n";
+    }
     if let [Size { cells, .. }] = sizes
         && let [cell] = &cells[..]
         && let Ok(outcome) = &cell.outcome

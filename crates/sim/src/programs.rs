@@ -1,0 +1,265 @@
+//! The programs of all ranks. Where they have too many operations, longer chunks and merged rounds
+//! make them coarser.
+
+use std::error;
+use std::fmt;
+use std::thread;
+
+use ringfold_collectives::{
+    Algorithm, Builder, Program, Schedule, ScheduleParams, Source, Step, Target, lower,
+};
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Call, Rank, Slice, mix};
+
+use crate::job::Job;
+
+/// The most operations of a simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Operations of all ranks together. Programs that have no more are not changed.
+    pub all: usize,
+    /// Operations of a rank in programs that have more.
+    pub of_rank: usize,
+}
+
+impl Default for Limits {
+    /// An operation takes about 100 bytes, and two of them may have a connection of their own,
+    /// which takes some hundreds.
+    fn default() -> Self {
+        Self { all: 10_000_000, of_rank: 512 }
+    }
+}
+
+/// The programs of all ranks, in rank order.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub(crate) of_ranks: Vec<Program>,
+    /// A chunk has this many times the elements of a chunk of the real call.
+    pub chunks: usize,
+    /// A round stands for this many rounds of the real call: a message has their bytes, and takes
+    /// their latencies.
+    pub rounds: usize,
+}
+
+/// The programs have this many operations, and cannot be made coarser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany(pub usize);
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the ranks have about {} operations, which is too many to simulate", self.0)
+    }
+}
+
+impl error::Error for TooMany {}
+
+impl Programs {
+    /// The programs of a call by an algorithm, whose pipelines pass on `chunk` elements at a time.
+    ///
+    /// If these have more operations than `limits.all`, the chunks grow until a rank has no more
+    /// than `limits.of_rank`. If longer chunks do not help, rounds are merged. A round is a run of
+    /// sends and the receives after it. Rounds can be merged if each message of a round is received
+    /// in the same round of another rank, as in a ring.
+    ///
+    /// # Errors
+    /// There are too many operations, even so.
+    pub fn of(
+        job: &Job,
+        call: &Call,
+        algorithm: &Algorithm,
+        mut chunk: usize,
+        limits: Limits,
+    ) -> Result<Self, TooMany> {
+        let (layout, size) = (&job.layout, job.layout.size());
+        let plan = |rank, chunk| {
+            let window_bytes = LINK_BYTES_MIN;
+            ScheduleParams { call: *call, layout, rank, chunk, window_bytes }
+        };
+        let length = |schedule: &Schedule| schedule.lanes().iter().map(Vec::len).sum::<usize>();
+        // Some ranks stand for the busiest ones.
+        let some = [call.root, Rank::at(size / 2), Rank::at(size - 1)];
+        let lengths = |chunk| some.map(|rank| length(&(algorithm.schedule)(&plan(rank, chunk))));
+        let most = |chunk| lengths(chunk).into_iter().max().unwrap_or(0);
+        let [of_root, others @ ..] = lengths(chunk);
+        let all = others[0].max(others[1]).saturating_mul(size).saturating_add(of_root);
+        let (mut chunks, mut rounds) = (1, 1);
+        if all > limits.all {
+            let mut busiest = most(chunk);
+            while busiest > limits.of_rank {
+                let longer = most(2 * chunk);
+                if longer >= busiest {
+                    break;
+                }
+                (chunk, chunks, busiest) = (2 * chunk, 2 * chunks, longer);
+            }
+            rounds = busiest.div_ceil(limits.of_rank);
+        }
+        let of_rank = |rank| {
+            let plan = plan(rank, chunk);
+            let schedule = (algorithm.schedule)(&plan);
+            if rounds == 1 {
+                return Some((lower(&schedule, Target::default()), 0));
+            }
+            let (merged, unmatched) = Merge::of(&schedule, &plan, rounds)?;
+            let is_short = length(&merged) <= 2 * limits.of_rank;
+            is_short.then(|| (lower(&merged, Target::default()), unmatched))
+        };
+        let found = in_threads(size, of_rank).ok_or(TooMany(all))?;
+        let unmatched = found.iter().fold(0_u64, |sum, (_, of_rank)| sum.wrapping_add(*of_rank));
+        if unmatched != 0 {
+            return Err(TooMany(all));
+        }
+        let of_ranks = found.into_iter().map(|(program, _)| program).collect();
+        Ok(Self { of_ranks, chunks, rounds })
+    }
+}
+
+/// What `make` makes for each rank, in the threads that this machine has. `None` if it makes
+/// nothing for one of them.
+fn in_threads<T: Send>(size: usize, make: impl Fn(Rank) -> Option<T> + Sync) -> Option<Vec<T>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let each = size.div_ceil(threads);
+    thread::scope(|scope| {
+        let make = &make;
+        let parts = (0..size).step_by(each).map(|first| {
+            let ranks = first..size.min(first + each);
+            scope.spawn(move || ranks.map(|rank| make(Rank::at(rank))).collect::<Option<Vec<T>>>())
+        });
+        let parts: Vec<_> = parts.collect();
+        let mut all = Vec::with_capacity(size);
+        for part in parts {
+            all.extend(part.join().ok()??);
+        }
+        Some(all)
+    })
+}
+
+/// A schedule in which rounds are merged.
+struct Merge<'s> {
+    schedule: &'s Schedule,
+    merged: Builder,
+    /// The sum of a number for each message that is sent, less that for each that is received. Over
+    /// all ranks it is 0 if each message is received in the round in which it is sent.
+    unmatched: u64,
+}
+
+impl<'s> Merge<'s> {
+    /// Merges `count` rounds at a time, where they are of one kind. `None` if the schedule has
+    /// steps other than messages and memory of its own.
+    fn of(
+        schedule: &'s Schedule,
+        plan: &ScheduleParams<'_>,
+        count: usize,
+    ) -> Option<(Schedule, u64)> {
+        let lanes = schedule.lanes().len();
+        let merged = Builder::new(plan, schedule.algorithm(), lanes);
+        let mut merge = Self { schedule, merged, unmatched: 0 };
+        for (lane, steps) in schedule.lanes().iter().enumerate() {
+            merge.merged.lane(lane);
+            let rounds = merge.rounds(steps);
+            let mut rest = rounds.as_slice();
+            let mut number = 0;
+            while let [first, ..] = rest {
+                let alike = |other: &&&[Step]| merge.is_alike(first, other);
+                let alike = rest.iter().take(count).take_while(alike).count();
+                merge.push(lane, number, &rest[..alike])?;
+                (rest, number) = (&rest[alike..], number + 1);
+            }
+        }
+        Some((merge.merged.build(), merge.unmatched))
+    }
+
+    /// Cuts the steps of a lane where a send follows a receive.
+    fn rounds(&self, steps: &'s [Step]) -> Vec<&'s [Step]> {
+        let receives = |step: &Step| match step {
+            Step::Recv { .. } => true,
+            Step::Reduce { sources, .. } => {
+                let is_wire = |source: &Source| matches!(source, Source::Wire(..));
+                self.schedule.sources(sources).iter().any(is_wire)
+            }
+            _ => false,
+        };
+        let is_whole =
+            |before: &Step, step: &Step| !(receives(before) && matches!(step, Step::Send { .. }));
+        steps.chunk_by(is_whole).collect()
+    }
+
+    /// Whether two rounds have the same steps, but for ranks, places and lengths.
+    fn is_alike(&self, one: &[Step], other: &[Step]) -> bool {
+        let alike = |(one, other): (&Step, &Step)| match (one, other) {
+            (Step::Send { src: one, .. }, Step::Send { src: other, .. })
+            | (Step::Recv { dst: one, .. }, Step::Recv { dst: other, .. }) => {
+                one.buffer == other.buffer
+            }
+            (Step::Copy { .. }, Step::Copy { .. }) => true,
+            (
+                Step::Reduce { dst: one, sources: of_one },
+                Step::Reduce { dst: other, sources: of_other },
+            ) => {
+                let sources = |of| self.schedule.sources(of).iter();
+                let form = |source: &Source| match source {
+                    Source::Wire(_, form) => Some(*form),
+                    _ => None,
+                };
+                let are_alike = sources(of_one).map(form).eq(sources(of_other).map(form));
+                one.buffer == other.buffer && are_alike
+            }
+            _ => false,
+        };
+        one.len() == other.len() && one.iter().zip(other).all(alike)
+    }
+
+    /// Adds rounds of one kind as one: one of them, with the elements of all. Its place among them
+    /// is by a hash. Each second round, say, would go only to ranks whose numbers are odd.
+    fn push(&mut self, lane: usize, number: usize, rounds: &[&[Step]]) -> Option<()> {
+        let (me, schedule) = (self.schedule.rank(), self.schedule);
+        let mut message = |from: Rank, to: Rank, len: usize| {
+            let ranks = (from.index() as u64) << 32 | to.index() as u64;
+            let place = (lane as u64) << 48 ^ (number as u64) << 24;
+            let sum = mix(mix(mix(ranks) ^ place) ^ len as u64);
+            let sum = if from == me { sum } else { sum.wrapping_neg() };
+            self.unmatched = self.unmatched.wrapping_add(sum);
+        };
+        self.merged.part();
+        let chosen = usize::try_from(mix(number as u64) % rounds.len() as u64).ok()?;
+        for (at, step) in rounds[chosen].iter().enumerate() {
+            let of_all = rounds.iter().map(|round| match round[at] {
+                Step::Send { src, .. } => src.len,
+                Step::Recv { dst, .. } | Step::Copy { dst, .. } | Step::Reduce { dst, .. } => {
+                    dst.len
+                }
+                _ => 0,
+            });
+            let len = of_all.sum();
+            match *step {
+                Step::Send { to, src } => {
+                    message(me, to, len);
+                    self.merged.send(to, Slice { len, ..src });
+                }
+                Step::Recv { from, dst } => {
+                    message(from, me, len);
+                    self.merged.recv(from, Slice { len, ..dst });
+                }
+                Step::Copy { src, dst } => {
+                    let [src, dst] = [src, dst].map(|slice| Slice { len, ..slice });
+                    self.merged.copy(src, dst);
+                }
+                Step::Reduce { dst, ref sources } => {
+                    let sources = schedule.sources(sources).iter().map(|source| match *source {
+                        Source::Local(slice) => Source::Local(Slice { len, ..slice }),
+                        other => other,
+                    });
+                    let sources: Vec<Source> = sources.collect();
+                    for source in &sources {
+                        if let Source::Wire(from, _) = *source {
+                            message(from, me, len);
+                        }
+                    }
+                    self.merged.reduce(Slice { len, ..dst }, &sources);
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
