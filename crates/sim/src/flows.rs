@@ -33,6 +33,8 @@ struct Room {
     link: usize,
     left: f64,
     growing: usize,
+    /// Those that stop now.
+    stopped: usize,
 }
 
 impl Room {
@@ -69,6 +71,8 @@ struct Shared {
     /// Bytes per second.
     rate: u64,
     flows: Vec<usize>,
+    /// The number of messages on it: a flow may stand for several.
+    load: usize,
     /// The sum of the most that these flows can use.
     asked: u64,
     /// The sum of their shares, in bytes per second, and whether that is all.
@@ -81,7 +85,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Flow {
-    way: Vec<usize>,
+    /// The links, and the messages on each for which the flow stands.
+    way: Vec<(usize, usize)>,
     /// The most bytes per second that it can use: by itself, and on its way.
     own_most: u64,
     most: u64,
@@ -130,22 +135,33 @@ impl Flows {
         self.flows.len() - 1
     }
 
-    /// Number of flows on a link.
+    /// Number of messages on a link.
     pub(crate) fn load(&self, link: usize) -> usize {
-        self.links[link].flows.len()
+        self.links[link].load
     }
 
-    /// Begins a message, which goes this way.
-    pub(crate) fn begin(&mut self, now: u64, flow: usize, way: &[usize], bytes: f64) {
-        let narrowest = way.iter().map(|link| self.links[*link].rate).min();
+    /// Bytes per second of a link.
+    pub(crate) fn rate(&self, link: usize) -> u64 {
+        self.links[link].rate
+    }
+
+    /// Number of links.
+    pub(crate) const fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Begins a message, which goes this way. On each link it stands for a number of messages.
+    pub(crate) fn begin(&mut self, now: u64, flow: usize, way: &[(usize, usize)], bytes: f64) {
+        let narrowest = way.iter().map(|(link, _)| self.links[*link].rate).min();
         let it = &mut self.flows[flow];
         let most = narrowest.map_or(it.own_most, |rate| rate.min(it.own_most));
         way.clone_into(&mut it.way);
         (it.most, it.bytes, it.left, it.since, it.rate) = (most, bytes, bytes, now, 0.0);
-        for link in way {
+        for (link, times) in way {
             let shared = &mut self.links[*link];
             shared.flows.push(flow);
-            shared.asked += most;
+            shared.load += times;
+            shared.asked += most * *times as u64;
             self.changed.insert(*link);
         }
     }
@@ -163,11 +179,12 @@ impl Flows {
     pub(crate) fn end(&mut self, now: u64, flow: usize) {
         self.carried(flow);
         let it = &mut self.flows[flow];
-        for link in &it.way {
+        for (link, times) in &it.way {
             let shared = &mut self.links[*link];
             shared.flows.retain(|other| *other != flow);
-            shared.asked -= it.most;
-            shared.give(now, -it.rate);
+            shared.load -= times;
+            shared.asked -= it.most * *times as u64;
+            shared.give(now, -it.rate * *times as f64);
             self.changed.insert(*link);
         }
     }
@@ -175,7 +192,7 @@ impl Flows {
     /// Counts the bytes of a flow, which have all left.
     fn carried(&mut self, flow: usize) {
         let Flow { ref way, bytes, .. } = self.flows[flow];
-        way.iter().for_each(|link| self.links[*link].bytes += bytes);
+        way.iter().for_each(|(link, times)| self.links[*link].bytes += bytes * *times as f64);
     }
 
     /// The time at which the bytes of a flow will have left next.
@@ -214,7 +231,7 @@ impl Flows {
                 }
                 self.place[*flow] = flows.len();
                 flows.push(*flow);
-                for other in &self.flows[*flow].way {
+                for (other, _) in &self.flows[*flow].way {
                     let shared = &self.links[*other];
                     if shared.asked > shared.rate && !std::mem::replace(&mut self.met[*other], true)
                     {
@@ -236,8 +253,8 @@ impl Flows {
             it.since = now;
             let more = rate - std::mem::replace(&mut it.rate, rate);
             self.due.set(*flow, it.due());
-            for link in &self.flows[*flow].way {
-                self.links[*link].give(now, more);
+            for (link, times) in &self.flows[*flow].way {
+                self.links[*link].give(now, more * *times as f64);
             }
         }
         for link in links {
@@ -254,10 +271,11 @@ impl Flows {
     fn shares(&mut self, links: &[usize], flows: &[usize]) -> Vec<f64> {
         let mut rooms = Vec::new();
         for link in links {
-            let Shared { rate, asked, ref flows, .. } = self.links[*link];
+            let Shared { rate, asked, load, .. } = self.links[*link];
             if asked > rate {
                 self.room[*link] = rooms.len();
-                rooms.push(Room { link: *link, left: rate as f64, growing: flows.len() });
+                let left = rate as f64;
+                rooms.push(Room { link: *link, left, growing: load, stopped: 0 });
             }
         }
         let most = |at: &usize| self.flows[flows[*at]].most as f64;
@@ -273,7 +291,7 @@ impl Flows {
             let mut stopped = Vec::new();
             while let Some(at) = by_most.pop_if(|at| most(at) <= limit) {
                 if shares[at] == GROWING {
-                    shares[at] = most(&at);
+                    shares[at] = narrowest;
                     stopped.push(at);
                 }
             }
@@ -287,12 +305,17 @@ impl Flows {
                 }
             }
             for at in stopped {
-                for link in &self.flows[flows[at]].way {
+                for (link, times) in &self.flows[flows[at]].way {
                     if let Some(room) = rooms.get_mut(self.room[*link]) {
-                        room.left -= shares[at];
-                        room.growing -= 1;
+                        room.stopped += times;
                     }
                 }
+            }
+            // In whatever order they stop, the same is left.
+            for room in &mut rooms {
+                let stopped = std::mem::take(&mut room.stopped);
+                room.left -= narrowest * stopped as f64;
+                room.growing -= stopped;
             }
         }
         rooms.iter().for_each(|room| self.room[room.link] = NOWHERE);
@@ -343,10 +366,14 @@ mod tests {
         Flows::new(&rates.iter().map(link).collect::<Vec<_>>())
     }
 
+    fn once(way: &[usize]) -> Vec<(usize, usize)> {
+        way.iter().map(|link| (*link, 1)).collect()
+    }
+
     fn rates(flows: &mut Flows, ways: &[&[usize]]) -> Vec<f64> {
         for way in ways {
             let flow = flows.flow(FAST);
-            flows.begin(0, flow, way, 1e9);
+            flows.begin(0, flow, &once(way), 1e9);
         }
         flows.settle(0);
         flows.flows.iter().map(|flow| flow.rate.round()).collect()
@@ -368,7 +395,7 @@ mod tests {
         flows.end(5, 1);
         flows.settle(5);
         assert_eq!(flows.flows[0].rate, 100.0);
-        flows.begin(7, 1, &[2, 1], 1e9);
+        flows.begin(7, 1, &once(&[2, 1]), 1e9);
         flows.settle(7);
         assert_eq!([flows.flows[0].rate, flows.flows[1].rate], [50.0; 2]);
     }
@@ -386,7 +413,7 @@ mod tests {
         let mut flows = flows(&[100, 1 << 40, 100]);
         rates(&mut flows, &[&[0, 1], &[1, 2]]);
         let flow = flows.flow(FAST);
-        flows.begin(5, flow, &[0], 1e9);
+        flows.begin(5, flow, &once(&[0]), 1e9);
         flows.settle(5);
         assert_eq!(flows.flows.iter().map(|flow| flow.since).collect::<Vec<_>>(), [5, 0, 5]);
     }
@@ -396,7 +423,7 @@ mod tests {
         let mut flows = flows(&[100]);
         for _ in 0..2 {
             let flow = flows.flow(50);
-            flows.begin(0, flow, &[0], 1e9);
+            flows.begin(0, flow, &once(&[0]), 1e9);
         }
         flows.settle(0);
         flows.end(10, 1);
@@ -408,11 +435,11 @@ mod tests {
     fn a_message_leaves_when_all_its_bytes_have() {
         let mut flows = flows(&[1_000_000_000]);
         let flow = flows.flow(FAST);
-        flows.begin(0, flow, &[0], 1000.0);
+        flows.begin(0, flow, &once(&[0]), 1000.0);
         flows.settle(0);
         assert_eq!(flows.due.first(), Some((1_000_192, flow)));
         let other = flows.flow(FAST);
-        flows.begin(500_000, other, &[0], 1000.0);
+        flows.begin(500_000, other, &once(&[0]), 1000.0);
         flows.settle(500_000);
         let ends: Vec<_> = std::iter::from_fn(|| flows.due.pop()).collect();
         assert_eq!(ends, [(1_500_160, flow), (2_500_096, other)]);

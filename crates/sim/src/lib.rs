@@ -9,6 +9,7 @@
 //! * `network`: the directed links of a fabric, and the ways between two ports;
 //! * `flows`: the share of each link that each message gets; `due`: the end of each message;
 //! * `job`: the places and the prices of the ranks; `programs`: what they do;
+//! * `colours`: finds equal ranks, of which one is simulated; `fold`: the ranks that stand for all;
 //! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
 //! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.
 //!
@@ -27,9 +28,11 @@
 //! same outcome.
 #![forbid(unsafe_code)]
 
+mod colours;
 mod due;
 mod event;
 mod flows;
+mod fold;
 mod job;
 mod network;
 mod outcome;

@@ -1,6 +1,7 @@
 //! The result of a simulated call.
 
 use ringfold_topology::Level;
+use ringfold_types::Rank;
 
 use crate::event::Cpu;
 use crate::job::Job;
@@ -25,6 +26,8 @@ pub struct Outcome {
     pub chunks: usize,
     /// Both are 1 unless the programs were made coarser.
     pub rounds: usize,
+    /// The ranks that were simulated. Each stands for all that do the same at the same time.
+    pub standing: usize,
 }
 
 /// The use of a direction of a cable.
@@ -49,11 +52,12 @@ impl Outcome {
         events: u64,
     ) -> Self {
         let time_ps = cpus.iter().map(|cpu| cpu.free).max().unwrap_or(0);
-        let busy: u64 = cpus.iter().map(|cpu| cpu.busy_ps).sum();
+        let ranks = (0..cpus.len()).map(Rank::at);
+        let busy: u64 = ranks.map(|rank| cpus[wires.fold.rank(rank).index()].busy_ps).sum();
         let all = time_ps.saturating_mul(cpus.len() as u64).max(1);
         let mut links: Vec<LinkUse> = Vec::new();
         for (number, link) in job.network.links().iter().enumerate() {
-            let used = wires.flows.used(time_ps, number);
+            let used = wires.flows.used(time_ps, wires.fold.link(number));
             if used.bytes >= 0.5 {
                 let could = link.rate as f64 * time_ps as f64 / 1e12;
                 let (name, bytes) = (link.name.clone(), whole(used.bytes));
@@ -64,6 +68,7 @@ impl Outcome {
         links.sort_by_key(|it| (std::cmp::Reverse(it.full_ps), std::cmp::Reverse(it.bytes)));
         let idle = 1.0 - busy as f64 / all as f64;
         let Programs { chunks, rounds, .. } = *programs;
-        Self { time_ps, idle, levels: wires.levels, links, events, chunks, rounds }
+        let (levels, standing) = (wires.levels, wires.fold.standing().count());
+        Self { time_ps, idle, levels, links, events, chunks, rounds, standing }
     }
 }

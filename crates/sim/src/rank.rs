@@ -56,7 +56,8 @@ impl Ports for Turn<'_, '_> {
             return Ok(0);
         }
         self.wires.connections[number].backlog += bytes;
-        self.wires.levels[self.wires.layout.level(rank, to) as usize] += bytes;
+        let of_all = bytes * self.wires.fold.count(rank);
+        self.wires.levels[self.wires.layout.level(rank, to) as usize] += of_all;
         self.takes_ps += self.wires.price(rank, to).message_ps;
         self.wires.leave(now, number, bytes);
         Ok(src.len)

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use ringfold_collectives::{Program, Stepper};
 use ringfold_types::Rank;
 
+use crate::colours::fold;
 use crate::event::{Cpu, Event, NoEnd};
 use crate::flows::NEVER;
+use crate::fold::Fold;
 use crate::job::Job;
 use crate::network::Routing;
 use crate::outcome::Outcome;
@@ -22,19 +24,30 @@ use crate::wires::Wires;
 /// # Panics
 /// If there are not as many programs as ranks.
 pub fn simulate(job: &Job, programs: &Programs, routing: Routing) -> Result<Outcome, NoEnd> {
-    let Programs { ref of_ranks, rounds, .. } = *programs;
+    run(job, programs, routing, fold(job, programs, routing))
+}
+
+/// The same for the ranks that stand for all.
+pub(crate) fn run(
+    job: &Job,
+    programs: &Programs,
+    routing: Routing,
+    fold: Fold,
+) -> Result<Outcome, NoEnd> {
+    let of_ranks = &programs.of_ranks;
     let size = job.layout.size();
     assert_eq!(of_ranks.len(), size, "a program for each rank");
     let mut steppers: Vec<Stepper> = (0..size).map(|_| Stepper::new()).collect();
-    for (stepper, program) in steppers.iter_mut().zip(of_ranks) {
+    for rank in fold.standing() {
+        let (stepper, program) = (&mut steppers[rank.index()], &of_ranks[rank.index()]);
         if (0..program.lanes().len()).any(|lane| program.group(lane).is_some()) {
             return Err(NoEnd::Provider);
         }
         stepper.start(program);
     }
     let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
-    let mut wires = Wires::new(job, routing, rounds);
-    let mut woken: BTreeSet<Rank> = (0..size).map(Rank::at).collect();
+    let mut woken: BTreeSet<Rank> = fold.standing().collect();
+    let mut wires = Wires::new(job, programs, routing, Some(fold));
     loop {
         for rank in std::mem::take(&mut woken) {
             let at = rank.index();
@@ -44,7 +57,11 @@ pub fn simulate(job: &Job, programs: &Programs, routing: Routing) -> Result<Outc
         let Some(at) = wires.next_time() else { break };
         now = at;
         while let Some(event) = wires.next(now) {
-            events += 1;
+            let count = match event {
+                Event::Arrived(connection, _) | Event::Left(connection) => wires.count(connection),
+                Event::Woken(rank) | Event::Signalled(rank, _) => wires.fold.count(rank),
+            };
+            events += count as u64;
             match event {
                 Event::Arrived(connection, bytes) => {
                     woken.insert(wires.arrived(connection, bytes));

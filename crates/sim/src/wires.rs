@@ -8,8 +8,10 @@ use ringfold_types::Rank;
 
 use crate::event::{Event, NoEnd, Timed};
 use crate::flows::Flows;
+use crate::fold::{Fold, Way};
 use crate::job::Job;
 use crate::network::{Network, Routing};
+use crate::programs::Programs;
 
 /// Bytes that a connection takes before they have left.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -27,8 +29,9 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 pub(crate) struct Connection {
     from: Rank,
     to: Rank,
-    /// The links; empty where the message chooses them when it leaves.
-    way: Vec<usize>,
+    /// The links, and the messages of equal ranks on each. Empty where a message chooses them when
+    /// it leaves.
+    way: Vec<(usize, usize)>,
     latency_ps: u64,
     /// The time in the switches of the present way, after the first.
     hops_ps: u64,
@@ -54,7 +57,8 @@ pub(crate) struct Wires<'j> {
     pub(crate) flows: Flows,
     /// Connection i sends by flow i.
     pub(crate) connections: Vec<Connection>,
-    index: HashMap<(Rank, Rank, usize), usize>,
+    index: HashMap<Way, usize>,
+    pub(crate) fold: Fold,
     /// By rank: the links of its memory, out and in.
     memory: Vec<[usize; 2]>,
     pub(crate) near: LinkPrice,
@@ -71,7 +75,14 @@ pub(crate) struct Wires<'j> {
 }
 
 impl<'j> Wires<'j> {
-    pub(crate) fn new(job: &'j Job, routing: Routing, rounds: usize) -> Self {
+    /// Without a fold, each rank stands for itself.
+    pub(crate) fn new(
+        job: &'j Job,
+        programs: &Programs,
+        routing: Routing,
+        fold: Option<Fold>,
+    ) -> Self {
+        let rounds = programs.rounds;
         let (layout, network) = (&job.layout, job.network.clone());
         let prices = layout.prices();
         // A message takes the time of one in each of these rounds.
@@ -84,6 +95,7 @@ impl<'j> Wires<'j> {
         let mut flows = Flows::new(network.links());
         let rate = SECOND_PS / near.byte_ps.max(1);
         let memory = (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect();
+        let fold = fold.unwrap_or_else(|| Fold::none(layout.size(), flows.links()));
         Self {
             layout,
             job,
@@ -92,6 +104,7 @@ impl<'j> Wires<'j> {
             flows,
             connections: Vec::new(),
             index: HashMap::new(),
+            fold,
             memory,
             near,
             far: of_rounds(prices.link(layout.links_between())),
@@ -131,25 +144,31 @@ impl<'j> Wires<'j> {
     }
 
     pub(crate) fn connection(&mut self, from: Rank, to: Rank, lane: usize) -> usize {
-        if let Some(known) = self.index.get(&(from, to, lane)) {
+        let asked = (from, to, lane);
+        if let Some(known) = self.index.get(&asked) {
             return *known;
+        }
+        let standing @ (from, to, _) = self.fold.connection(asked);
+        if let Some(known) = self.index.get(&standing).copied() {
+            self.index.insert(asked, known);
+            return known;
         }
         let price = self.price(from, to);
         let is_near = self.layout.same_host(from, to);
         // Between hosts a rank's CPU has its part in each byte.
         let byte_ps = if is_near { price.byte_ps } else { price.byte_ps.max(price.work_ps[1] / 2) };
         let number = self.flows.flow(SECOND_PS / byte_ps.max(1));
-        let way = if is_near || self.routing != Routing::Adaptive {
+        let links = if is_near || self.routing != Routing::Adaptive {
             self.way(from, to)
         } else {
             Vec::new()
         };
         self.connections.push(Connection {
             from,
-            to,
-            way,
+            to: self.fold.rank(to),
+            way: self.fold.way(from, &links),
             latency_ps: price.latency_ps,
-            hops_ps: 0,
+            hops_ps: self.hops_ps(&links),
             queue: VecDeque::new(),
             piece: 0,
             left: 0,
@@ -157,11 +176,18 @@ impl<'j> Wires<'j> {
             is_refused: false,
             arrived: 0,
         });
-        self.index.insert((from, to, lane), number);
+        self.index.extend([(standing, number), (asked, number)]);
         number
     }
 
-    fn way(&mut self, from: Rank, to: Rank) -> Vec<usize> {
+    /// The time in the switches of a way, after the first.
+    fn hops_ps(&self, links: &[usize]) -> u64 {
+        // A way of two links is through one switch, or within a host.
+        links.len().saturating_sub(2) as u64 * self.job.hop_ps * self.rounds as u64
+    }
+
+    /// The links from one rank to another; none if no way joins them.
+    pub(crate) fn way(&mut self, from: Rank, to: Rank) -> Vec<usize> {
         if self.layout.same_host(from, to) {
             return vec![self.memory[from.index()][0], self.memory[to.index()][1]];
         }
@@ -194,17 +220,16 @@ impl<'j> Wires<'j> {
 
     fn begin(&mut self, now: u64, number: usize, bytes: usize) {
         let Connection { from, to, .. } = self.connections[number];
-        let way = match &self.connections[number].way {
-            way if way.is_empty() => self.way(from, to),
-            way => way.clone(),
-        };
+        let mut way = self.connections[number].way.clone();
+        if way.is_empty() {
+            let links = self.way(from, to);
+            way = self.fold.way(from, &links);
+            self.connections[number].hops_ps = self.hops_ps(&links);
+        }
         let connection = &mut self.connections[number];
         connection.cut(bytes, self.rounds);
         // A message of ranks without a way never arrives.
         if !way.is_empty() {
-            // A way of two links is through one switch, or within a host.
-            connection.hops_ps =
-                way.len().saturating_sub(2) as u64 * self.job.hop_ps * self.rounds as u64;
             self.flows.begin(now, number, &way, connection.piece as f64);
         }
     }
@@ -247,6 +272,16 @@ impl<'j> Wires<'j> {
         if is_refused {
             self.at(now, Event::Woken(sender));
         }
+    }
+
+    /// The number of ranks for which the receiver of a connection stands.
+    pub(crate) fn count(&self, number: usize) -> usize {
+        self.fold.count(self.connections[number].to)
+    }
+
+    /// Number of links, those within hosts included.
+    pub(crate) const fn links(&self) -> usize {
+        self.flows.links()
     }
 
     /// Bytes have arrived. Returns their receiver.

@@ -40,6 +40,7 @@ fn row(size: &Size, cell: &Cell, ranks: usize) -> Value {
             row["events"] = json!(outcome.events);
             row["chunks"] = json!(outcome.chunks);
             row["rounds"] = json!(outcome.rounds);
+            row["ranks_simulated"] = json!(outcome.standing);
             for (level, bytes) in Level::ALL.into_iter().zip(outcome.levels) {
                 row["bytes_by_level"][format!("{level:?}").to_lowercase()] = json!(bytes);
             }

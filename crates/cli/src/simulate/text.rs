@@ -63,13 +63,13 @@ pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<Stri
         && let [cell] = &cells[..]
         && let Ok(outcome) = &cell.outcome
     {
-        text += &details(outcome)?;
+        text += &details(outcome, ranks)?;
     }
     Ok(text)
 }
 
 /// The bytes by level, and the links that were full longest.
-fn details(outcome: &Outcome) -> anyhow::Result<String> {
+fn details(outcome: &Outcome, ranks: usize) -> anyhow::Result<String> {
     let mut text = String::from("\nbytes of messages\n");
     for (level, bytes) in Level::ALL.into_iter().zip(outcome.levels) {
         let within = match level {
@@ -90,7 +90,10 @@ fn details(outcome: &Outcome) -> anyhow::Result<String> {
         );
         writeln!(text, "  {name:<40} {full:>10} {used:>4.0} % {bytes:>12}")?;
     }
-    let events = outcome.events;
-    writeln!(text, "{} links carried bytes; {events} events", outcome.links.len())?;
+    let Outcome { events, standing, ref links, .. } = *outcome;
+    writeln!(text, "{} links carried bytes; {events} events", links.len())?;
+    if standing < ranks {
+        writeln!(text, "{standing} of {ranks} ranks stood for all, with the same result")?;
+    }
     Ok(text)
 }
