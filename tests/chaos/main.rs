@@ -107,6 +107,15 @@ fn survivors_of_sixty_four_ranks_on_two_hosts() {
     survive(64, "shm,tcp", 50);
 }
 
+/// A hundred ranks and more on a CPU.
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_256_ranks() {
+    for transport in ["shm", "tcp"] {
+        survive(256, transport, 20);
+    }
+}
+
 /// Starts ranks with a home and a folder for temporary files of their own.
 fn start<S: AsRef<str>>(home: &Home, size: usize, transport: &str, task: &[S]) -> Ranks {
     Ranks::start(size, |rank, command| {

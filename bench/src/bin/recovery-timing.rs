@@ -20,8 +20,12 @@ use ringfold_launcher::{Stream, failed};
 use ringfold_types::Digest;
 use rustix::process::{Signal, getpid, kill_process};
 
-/// From the choice of the rank that dies until it does: all others are in a call by then.
-const WARNING: Duration = Duration::from_millis(100);
+/// From the choice of the rank that dies until it does, for each rank: all others are in a call by
+/// then, also where many ranks share a CPU.
+const WARNING: Duration = Duration::from_millis(5);
+
+/// The least time from the choice until the death.
+const WARNING_MIN: Duration = Duration::from_millis(100);
 
 /// From the newcomer's file until it certainly waits at the door.
 const KNOCK: Duration = Duration::from_millis(300);
@@ -71,7 +75,8 @@ fn run() -> anyhow::Result<()> {
 
 /// All ranks call while `victim` dies. Returns the communicator of the others.
 fn shrink(mut comm: Communicator, victim: Rank) -> anyhow::Result<Communicator> {
-    let mut death = [now() + micros(WARNING)];
+    let warning = WARNING_MIN.max(WARNING * Rank::at(comm.size()).0);
+    let mut death = [now() + micros(warning)];
     comm.broadcast(&mut death, Rank(0))?;
     if comm.rank() == victim {
         sleep(Duration::from_micros(death[0].saturating_sub(now())));

@@ -50,15 +50,14 @@ impl LocalProcess {
         }
     }
 
-    /// Whether the process has certainly ended, as this one, `here`, sees it. Does not block.
-    pub(crate) fn is_known_to_have_ended(self, here: &Self) -> bool {
-        let Some(number) = self.near(here) else { return false };
-        match pidfd_open(number, PidfdFlags::empty()) {
+    /// Whether the process has ended. `None` if this one, `here`, cannot see that. Does not block.
+    pub(crate) fn is_over(self, here: &Self) -> Option<bool> {
+        match pidfd_open(self.near(here)?, PidfdFlags::empty()) {
             Ok(process) => {
                 let mut ended = [PollFd::new(&process, PollFlags::IN)];
-                poll(&mut ended, Some(&Timespec::default())) == Ok(1)
+                Some(poll(&mut ended, Some(&Timespec::default())) == Ok(1))
             }
-            Err(error) => error == Errno::SRCH,
+            Err(error) => (error == Errno::SRCH).then_some(true),
         }
     }
 
@@ -113,16 +112,16 @@ mod tests {
             let (mut child, process) = sleeper();
             let elsewhere = LocalProcess { space: [7; 16], ..process };
             assert!(!sees(process, 100).await, "it lives");
-            assert!(!process.is_known_to_have_ended(&LocalProcess::own()));
+            assert_eq!(process.is_over(&LocalProcess::own()), Some(false));
             child.kill().unwrap();
             // It is a zombie now, and unknown after that.
             assert!(sees(process, 60_000).await);
-            assert!(process.is_known_to_have_ended(&LocalProcess::own()));
+            assert_eq!(process.is_over(&LocalProcess::own()), Some(true));
             child.wait().unwrap();
             assert!(sees(process, 60_000).await);
             for unknown in [elsewhere, LocalProcess::own(), LocalProcess { number: 0, ..process }] {
                 assert!(!sees(unknown, 50).await, "{unknown:?}");
-                assert!(!unknown.is_known_to_have_ended(&LocalProcess::own()), "{unknown:?}");
+                assert_eq!(unknown.is_over(&LocalProcess::own()), None, "{unknown:?}");
             }
         });
     }

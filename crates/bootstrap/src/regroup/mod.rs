@@ -28,7 +28,7 @@ use crate::discover::secret::Secret;
 use election::agreement::Opinion;
 use election::{Election, Purpose, Quorum, Stage, Step};
 use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
-use message::{FromVisitor, Hello, Invitation, ToVisitor};
+use message::{FromVisitor, Hello, Invitation, Place, ToVisitor};
 
 pub(crate) mod election;
 pub(crate) mod meeting_point;
@@ -330,11 +330,12 @@ async fn run(
     }
     let (events, mut told) = mpsc::unbounded_channel();
     let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
-    let mut looked: Option<Instant> = None;
+    let mut looked: Option<(Instant, bool)> = None;
     loop {
-        if looked.is_none_or(|then| then.elapsed() > BEAT) {
-            election.ended(ended(point, own));
-            looked = Some(Instant::now());
+        let leads = election.leader() == own;
+        if looked.is_none_or(|(then, led)| then.elapsed() > BEAT || led != leads) {
+            election.ended(ended(point.places(), own, leads));
+            looked = Some((Instant::now(), leads));
         }
         election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
@@ -438,14 +439,22 @@ fn pursue(
     }
 }
 
-/// The ranks of this host whose processes have ended.
-fn ended(point: &MeetingPoint, own: u32) -> BTreeSet<u32> {
+/// The ranks of this host whose processes have ended. A leader looks at all of them. Another rank
+/// looks at those after it, up to one that lives: together the voters of a host see every end, and
+/// each looks at few.
+fn ended(places: &[Place], own: u32, is_leader: bool) -> BTreeSet<u32> {
     let here = LocalProcess::own();
-    let others = (0..).zip(point.places()).filter(|(rank, _)| *rank != own);
-    others
-        .filter(|(_, place)| place.process.is_known_to_have_ended(&here))
-        .map(|(rank, _)| rank)
-        .collect()
+    let mut dead = BTreeSet::new();
+    for (rank, place) in
+        (0..).zip(places).cycle().skip(Rank(own).index() + 1).take(places.len().saturating_sub(1))
+    {
+        match place.process.is_over(&here) {
+            Some(true) => _ = dead.insert(rank),
+            Some(false) if !is_leader => break,
+            _ => {}
+        }
+    }
+    dead
 }
 
 /// Invites the members to a group that this rank leads.
@@ -539,5 +548,39 @@ async fn ask(
             Ok(()) = purposes.changed() => purposes.borrow_and_update().clone(),
         };
         writer.send(&encode(&FromVisitor::Ask(question))).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A process that ends when it is killed.
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    #[test]
+    fn voters_look_up_to_the_next_rank_that_lives() {
+        let mut children: Vec<Child> = (0..4).map(|_| sleeper()).collect();
+        let own = std::process::id();
+        let numbers = [&children[0], &children[1], &children[2], &children[3]].map(Child::id);
+        let place = |number| Place { ip: None, port: 0, process: LocalProcess::numbered(number) };
+        // Ranks 1 and 3 live on; rank 2 is this process.
+        let places = [numbers[0], numbers[1], own, numbers[2], numbers[3]].map(place);
+        for dead in [0, 3] {
+            children[dead].kill().unwrap();
+            children[dead].wait().unwrap();
+        }
+        assert_eq!(ended(&places, 2, true), [0, 4].into());
+        assert_eq!(ended(&places, 2, false), [].into(), "rank 3 lives");
+        children[2].kill().unwrap();
+        children[2].wait().unwrap();
+        assert_eq!(ended(&places, 2, false), [0, 3, 4].into(), "rank 1 lives");
+        children[1].kill().unwrap();
+        children[1].wait().unwrap();
+        assert_eq!(ended(&places, 2, false), [0, 1, 3, 4].into());
     }
 }
