@@ -23,7 +23,8 @@ use job::{SOON, start, timeout};
 use recovery::{
     a_killed_rank_is_replaced, a_rank_that_dies_at_each_start_is_named,
     a_second_death_begins_again, a_stopped_rank_is_left_out, half_of_the_ranks_do_not_go_on,
-    survivors_agree_on_the_same_values, the_survivors_of_each_death_go_on,
+    half_of_the_ranks_go_on_by_the_vote_of_the_launcher, survivors_agree_on_the_same_values,
+    the_survivors_of_each_death_go_on,
 };
 use ringfold_harness::{Folder, Job, Random, Ranks};
 use ringfold_types::limits;
@@ -86,6 +87,7 @@ over_each_transport! {
     a_stopped_rank_is_left_out
     a_second_death_begins_again
     half_of_the_ranks_do_not_go_on
+    half_of_the_ranks_go_on_by_the_vote_of_the_launcher
 }
 
 fn all_report(causes: &[String], words: &[&str]) {

@@ -282,6 +282,27 @@ pub(crate) fn a_killed_rank_is_replaced(transport: &str) {
     assert!(outcome.stderr.ends_with(&format!("ringrun: {said}\n")), "{outcome:?}");
 }
 
+/// Two of four ranks are stopped, rank 0 among them. The others have the vote of `ringrun`.
+pub(crate) fn half_of_the_ranks_go_on_by_the_vote_of_the_launcher(transport: &str) {
+    let mut job = Restarted::start("exec \"$@\"", "0", transport);
+    let stopped = [0, 1].map(|rank| job.pids[&rank]);
+    for pid in stopped {
+        kill(pid, Signal::STOP);
+    }
+    job.until(|it| (2..4).all(|rank| it.epochs.get(&rank) == Some(&(1, 2))));
+    for pid in stopped {
+        kill(pid, Signal::CONT);
+    }
+    for rank in 0..2 {
+        let mut lines = std::iter::repeat_with(|| job.job.lines(1).remove(0));
+        let failed = lines.find(|line| line.contains("failed ")).unwrap();
+        assert!(failed.contains("have formed a group without this one"), "{rank}: {failed}");
+    }
+    std::fs::write(&job.stop, "").unwrap();
+    let outcome = job.job.finish(3 * SOON);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+}
+
 /// A program that ends at each new start is named, and the survivors go on without it.
 pub(crate) fn a_rank_that_dies_at_each_start_is_named(transport: &str) {
     let script = "[ -z \"$RINGFOLD_NEWCOMER\" ] && exec \"$@\"; exit 3";

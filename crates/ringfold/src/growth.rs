@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Admission, Door, DoorSign, ExchangeError, LauncherPlace, ParentGroup, Secret, knock, listen_at,
+    Admission, Door, DoorSign, ExchangeError, ParentGroup, Secret, knock, listen_at,
     show_connections,
 };
 use ringfold_transport::close_in_children;
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
+use crate::launcher::launcher;
 use crate::lineage::Lineage;
 use crate::recovery::may_pass;
 use crate::setup::{InitError, Parts, join_by_id};
@@ -364,19 +365,6 @@ impl Communicator {
         tracing::error!("{error:?}");
         error
     }
-}
-
-/// The launcher of this process, by its variables.
-fn launcher(config: &Config) -> Result<LauncherPlace, InitError> {
-    let variable = |name: &str| config.environment.get(name).cloned();
-    let none = || InitError::NoDoor { reason: "ringrun has not started this process".to_owned() };
-    // Other launchers keep no doors, and some serve one session.
-    if config.started_ranks() == 0 {
-        return Err(none());
-    }
-    let mut identity = ringfold_bootstrap::discover(&variable)?;
-    let secret = identity.secret(&variable, config.join_timeout)?;
-    LauncherPlace::of(&identity, secret).ok_or_else(none)
 }
 
 /// Whether another door may open to a newcomer that has this error.

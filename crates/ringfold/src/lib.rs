@@ -87,6 +87,7 @@ mod guard;
 mod health;
 #[cfg(test)]
 mod interleave;
+mod launcher;
 mod lineage;
 pub mod local;
 mod messages;

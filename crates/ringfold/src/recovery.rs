@@ -12,6 +12,7 @@ use ringfold_types::Rank;
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use crate::launcher::launcher;
 use crate::lineage::Lineage;
 use crate::setup::{InitError, Joined, Meeting, Origin, Parts, join_group};
 
@@ -32,8 +33,9 @@ impl Communicator {
     /// leaves them out. If another rank fails meanwhile, the others begin again without it. Rank 0
     /// may be among the dead.
     ///
-    /// A new communicator needs more than half of the ranks, or the certain end of all others. So
-    /// there are never two, also if the network parts. It has a key of its own, which ranks that
+    /// A new communicator needs more than half of the ranks, half of them and the vote of
+    /// `ringrun`, or the certain end of all others. So there are never two, also if the network
+    /// parts. It has a key of its own, which ranks that
     /// were left out do not know. Everything else is as for [`split`](Self::split). The old
     /// communicator stays as it is; drop it to free its memory and connections.
     ///
@@ -131,6 +133,7 @@ impl Communicator {
             suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
             address,
             timeout: self.config().join_timeout,
+            launcher: launcher(self.config()).ok(),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::channel::greeting::Greeting;
 use crate::control::local_process::LocalProcess;
 use crate::control::runtime::ControlRuntime;
 use crate::discover::secret::Secret;
+use crate::rendezvous::sign::LauncherPlace;
 use election::agreement::Opinion;
 use election::{Election, Purpose, Quorum, Stage, Step};
 use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
@@ -48,6 +49,8 @@ pub struct Wish {
     pub address: Option<SocketAddr>,
     /// How long to wait for ranks that answer, and do not regroup.
     pub timeout: Duration,
+    /// The launcher, which decides between two halves of the ranks.
+    pub launcher: Option<LauncherPlace>,
 }
 
 /// The members of a new group.
@@ -69,8 +72,9 @@ pub struct Regrouped {
 pub enum RegroupError {
     /// Too few ranks have come. The others may live on, and form a group of their own.
     #[error(
-        "{} of {electorate} ranks have come, and a group needs more than half of them, or the \
-         certain end of all others; {} may live and have a group of their own",
+        "{} of {electorate} ranks have come, and a group needs more than half of them, half of \
+         them and the vote of ringrun, or the certain end of all others; {} may live and have a \
+         group of their own",
         members.len(), RankList(unknown)
     )]
     NoQuorum {
@@ -311,7 +315,21 @@ enum Outcome {
     Agreed(u64),
 }
 
-/// Runs one election: 0 of the next group, and others of a value.
+/// Begins an election: 0 of the next group, and others of a value.
+fn begin(point: &MeetingPoint, own: u32, wish: &Wish, number: u64) -> Election {
+    let deadline_ms = u64::try_from(wish.timeout.as_millis()).unwrap_or(u64::MAX);
+    let without: BTreeSet<u32> = wish.without.iter().map(|rank| rank.0).collect();
+    let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
+    let place = (own, point.places().len());
+    let election = Election::new(place, without, &suspects, [0, deadline_ms]);
+    match &wish.launcher {
+        _ if number > 0 => election.agreeing(point.opinion().clone()),
+        Some(_) => election.with_launcher(),
+        None => election,
+    }
+}
+
+/// Runs one election.
 async fn run(
     point: &MeetingPoint,
     own: u32,
@@ -320,14 +338,9 @@ async fn run(
 ) -> Result<Outcome, RegroupError> {
     let began = Instant::now();
     let now_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let deadline_ms = u64::try_from(wish.timeout.as_millis()).unwrap_or(u64::MAX);
-    let without: BTreeSet<u32> = wish.without.iter().map(|rank| rank.0).collect();
-    let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
     let size = point.places().len();
-    let mut election = Election::new((own, size), without, &suspects, [0, deadline_ms]);
-    if number > 0 {
-        election = election.agreeing(point.opinion().clone());
-    }
+    let mut election = begin(point, own, wish, number);
+    let mut launcher = JoinSet::new();
     let (events, mut told) = mpsc::unbounded_channel();
     let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
     let mut looked: Option<(Instant, bool)> = None;
@@ -339,6 +352,10 @@ async fn run(
         }
         election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
+        if let (Step::AskLauncher(members), Some(place)) = (&step, &wish.launcher) {
+            tracing::info!("rank {own} asks the launcher for its vote for the ranks {members:?}");
+            launcher.spawn(ask_launcher(place.clone(), point.secret.clone(), members.clone()));
+        }
         if point.visitors.stage(number) == Stage::Dismissed {
             return Err(RegroupError::Excluded);
         }
@@ -376,10 +393,29 @@ async fn run(
                     election.lost(rank, now_ms());
                 }
             },
+            Some(answer) = launcher.join_next() => if let Ok((members, is_given)) = answer {
+                election.launcher_voted(members, is_given);
+            },
             () = point.visitors.changed.notified() => {}
             () = sleep(LOOK) => {}
         }
     }
+}
+
+/// Asks the launcher for its vote in the group of this secret. It learns neither the secret nor the
+/// members: it compares.
+async fn ask_launcher(
+    launcher: LauncherPlace,
+    secret: Secret,
+    members: Vec<u32>,
+) -> (Vec<u32>, bool) {
+    let list = RankList(&members.iter().copied().map(Rank).collect::<Vec<_>>()).to_string();
+    let [group, list] = [secret.derive(&["group"]), secret.derive(&["members", &list])];
+    let is_given = launcher.vote(group, list, SILENCE).await.unwrap_or_else(|cause| {
+        tracing::warn!("the launcher gives no vote: {cause}");
+        false
+    });
+    (members, is_given)
 }
 
 /// Tells the others how an election has ended for this rank. Returns `None` if it has not.
@@ -391,7 +427,7 @@ fn conclude(
 ) -> Option<Result<Outcome, RegroupError>> {
     let visitors = &point.visitors;
     Some(match step {
-        Step::Wait => return None,
+        Step::Wait | Step::AskLauncher(_) => return None,
         Step::Form(members) => lead(point, own, members, wish.address).map(Outcome::Regrouped),
         Step::Agreed(value) => {
             *point.opinion() = Opinion::default();

@@ -7,7 +7,8 @@
 //! asks.
 //!
 //! A launcher that starts processes in place of dead ranks also knows the door of the newest group
-//! (`sign`), and newcomers ask for it.
+//! (`sign`), and newcomers ask for it. After a failure it has a vote of its own, which decides
+//! between two halves of the ranks.
 //!
 //! Rank 0 keeps its connection and reports on it, so that the launcher can print the failure cause.
 //! The launcher itself takes no part in the job.
@@ -70,6 +71,11 @@ pub(crate) enum ToLauncher {
     Door(String),
     /// From a newcomer, with its number: asks for a door.
     Seek(u32),
+    /// From half of the ranks of a group: asks for the launcher's vote. Both are digests.
+    Vote {
+        group: [u8; 32],
+        members: [u8; 32],
+    },
 }
 
 /// An answer of the launcher.
@@ -87,6 +93,8 @@ pub(crate) enum FromLauncher {
     Door(String),
     /// All ranks have ended, or are newcomers that ask for a door.
     NobodyLeft,
+    /// Whether these members have the launcher's vote.
+    Vote(bool),
 }
 
 /// Answers the ranks of `job` for as long as it is polled, and sends rank 0's reports to `reports`.
@@ -145,6 +153,14 @@ async fn serve_peer(
         }
         Some(ToLauncher::Seek(rank)) if registry.borrow().is_rank(rank) => {
             guide(channel, rank, &registry).await
+        }
+        Some(ToLauncher::Vote { group, members }) => {
+            let (mut is_given, mut writer) = (false, channel.writer);
+            registry.send_if_modified(|registry| {
+                is_given = registry.vote(group, members);
+                false
+            });
+            writer.send(&encode(&FromLauncher::Vote(is_given))).await
         }
         Some(_) | None => {
             return tracing::warn!("{from} sent an invalid message");

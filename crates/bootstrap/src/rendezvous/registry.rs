@@ -6,11 +6,14 @@
 //! `limits::COORDINATORS_MAX` coordinators and a number per rank, no matter how often the job
 //! meets.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
+
+/// Votes of the launcher in a job: one for each failure that halves a group.
+const VOTES_MAX: usize = 4096;
 
 /// A rank whose program has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,8 @@ pub(super) struct Registry {
     doors: Vec<(u64, String)>,
     /// By rank, whether it is a newcomer that asks for a door.
     seeks: Vec<bool>,
+    /// By group, the members that have the launcher's vote.
+    votes: BTreeMap<[u8; 32], [u8; 32]>,
 }
 
 impl Registry {
@@ -45,7 +50,8 @@ impl Registry {
         let (open, has_ended) = (VecDeque::new(), vec![false; next.len()]);
         let seeks = has_ended.clone();
         let (ended, doors) = (Vec::new(), Vec::new());
-        Self { opened: 0, open, next, has_ended, ended, doors, seeks }
+        let votes = BTreeMap::new();
+        Self { opened: 0, open, next, has_ended, ended, doors, seeks, votes }
     }
 
     /// Whether `rank` may ask. Rank 0 knows its own coordinators.
@@ -108,6 +114,15 @@ impl Registry {
     /// Whether all ranks have ended, or are newcomers that ask for a door.
     pub(super) fn is_abandoned(&self) -> bool {
         self.seeks.iter().zip(&self.has_ended).all(|(seeks, ended)| *seeks || *ended)
+    }
+
+    /// Gives the vote in a group to the first members that ask, for ever. Returns whether these
+    /// have it.
+    pub(super) fn vote(&mut self, group: [u8; 32], members: [u8; 32]) -> bool {
+        if self.votes.len() >= VOTES_MAX && !self.votes.contains_key(&group) {
+            return false;
+        }
+        *self.votes.entry(group).or_insert(members) == members
     }
 
     /// Removes a coordinator that has ended.
@@ -227,6 +242,21 @@ mod tests {
         assert_eq!(registry.doors.len(), limits::COORDINATORS_MAX);
         registry.seek(u32::MAX);
         registry.found(u32::MAX, true);
+    }
+
+    #[test]
+    fn the_first_members_of_a_group_have_the_vote_for_ever() {
+        let mut registry = Registry::new(4);
+        let vote = |registry: &mut Registry, group: usize, members| {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&group.to_le_bytes());
+            registry.vote(key, [members; 32])
+        };
+        assert!(vote(&mut registry, 1, 5) && !vote(&mut registry, 1, 6));
+        assert!(vote(&mut registry, 1, 5) && vote(&mut registry, 2, 6));
+        assert!((3..=VOTES_MAX).all(|group| vote(&mut registry, group, 7)));
+        assert!(!vote(&mut registry, 0, 7), "there are too many");
+        assert!(vote(&mut registry, 2, 6));
     }
 
     #[test]

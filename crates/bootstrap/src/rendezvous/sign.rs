@@ -1,5 +1,5 @@
-//! The launcher's knowledge of the door of the newest group, for processes that it starts in place
-//! of dead ranks.
+//! Questions to the launcher of a running job: the door of the newest group, for processes that it
+//! starts in place of dead ranks, and its vote where half of the ranks survive.
 
 use std::fmt;
 use std::io;
@@ -109,6 +109,25 @@ impl LauncherPlace {
         });
         let died = |_| "the control thread ended early".to_owned();
         told.recv().map_err(died)?
+    }
+
+    /// Asks for the launcher's vote in `group` for these `members`, which are half of it. The
+    /// launcher gives it to the first that ask, and to no others ever. Waits for at most `limit`.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub(crate) async fn vote(
+        &self,
+        group: [u8; 32],
+        members: [u8; 32],
+        limit: Duration,
+    ) -> Result<bool, String> {
+        match timeout(limit, self.ask(&ToLauncher::Vote { group, members })).await {
+            Ok(Ok((FromLauncher::Vote(is_given), _))) => Ok(is_given),
+            Ok(Ok(_)) => Err("it sent an unexpected message".to_owned()),
+            Ok(Err(cause)) => Err(cause),
+            Err(_) => Err(format!("it has not answered within {limit:?}")),
+        }
     }
 
     /// Sends a request and returns the answer. Tries again while nobody listens there.

@@ -9,6 +9,10 @@
 //! no more once its group has formed. So two groups with more than half would have a voter in
 //! common, which is impossible. A dead rank may have been a member of another group before it died.
 //! So its death alone makes no majority of fewer ranks: then every other rank must be dead.
+//!
+//! The launcher, where there is one, has one more vote, for exactly half of the ranks. It gives it
+//! to one set of members for ever. So two halves cannot both have it, and a half that has it leaves
+//! no majority.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +97,8 @@ pub(crate) enum Step {
     Agreed(u64),
     /// Too few ranks have come.
     NoQuorum(Quorum),
+    /// These members are half of the ranks, and the launcher must be asked for its vote.
+    AskLauncher(Vec<u32>),
     /// The others have formed a group without this rank.
     Excluded,
     /// This rank wants to leave out other ranks than this one does.
@@ -114,6 +120,20 @@ impl Quorum {
     const fn is_reached(&self) -> bool {
         2 * self.members.len() > self.electorate || self.unknown.is_empty()
     }
+
+    const fn is_half(&self) -> bool {
+        2 * self.members.len() == self.electorate
+    }
+}
+
+/// The vote of the launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LauncherVote {
+    /// There is no launcher that votes.
+    None,
+    Unasked,
+    /// It was asked for these members, and has answered, or has not.
+    Asked(Vec<u32>, Option<bool>),
 }
 
 /// An election, as one rank sees it. Times are in milliseconds on one clock.
@@ -128,6 +148,7 @@ pub(crate) struct Election {
     led_by: Option<u32>,
     /// The votes for this rank.
     votes: BTreeMap<u32, Vote>,
+    launcher: LauncherVote,
     /// The ranks of this host whose processes have ended.
     dead: BTreeSet<u32>,
     /// When this rank stops waiting for ranks that answer and do not vote.
@@ -164,6 +185,7 @@ impl Election {
             peers,
             led_by,
             votes,
+            launcher: LauncherVote::None,
             dead,
             deadline_ms,
             led_ms,
@@ -176,6 +198,17 @@ impl Election {
     pub(crate) fn agreeing(mut self, opinion: Opinion) -> Self {
         self.agreement = Some(Agreement::new(opinion));
         self
+    }
+
+    /// The launcher has a vote in the election of a group.
+    pub(crate) fn with_launcher(mut self) -> Self {
+        self.launcher = LauncherVote::Unasked;
+        self
+    }
+
+    /// The launcher gives these members its vote, or does not.
+    pub(crate) fn launcher_voted(&mut self, members: Vec<u32>, is_given: bool) {
+        self.launcher = LauncherVote::Asked(members, Some(is_given));
     }
 
     /// The flag and the promises of this rank, if the ranks agree on a value.
@@ -363,11 +396,29 @@ impl Election {
             let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
             let value = agreement.lead(self.own, &votes);
             value.map_or(Step::Wait, Step::Agreed)
+        } else if let Some(step) = self.ask_launcher(&quorum) {
+            step
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
             Step::NoQuorum(quorum)
         } else {
             // The end of a process may be known in a moment.
             Step::Wait
+        }
+    }
+
+    /// Asks the launcher for its vote, where it decides. `None` if it has none for the members.
+    fn ask_launcher(&mut self, quorum: &Quorum) -> Option<Step> {
+        let members = quorum.is_half().then(|| quorum.members.clone())?;
+        match &self.launcher {
+            LauncherVote::Asked(asked, answer) if *asked == members => match answer {
+                None => Some(Step::Wait),
+                Some(is_given) => is_given.then_some(Step::Form(members)),
+            },
+            LauncherVote::None => None,
+            _ => {
+                self.launcher = LauncherVote::Asked(members.clone(), None);
+                Some(Step::AskLauncher(members))
+            }
         }
     }
 

@@ -179,6 +179,37 @@ fn half_of_the_ranks_are_no_quorum_unless_the_others_are_dead() {
 }
 
 #[test]
+fn the_launcher_decides_between_two_halves() {
+    let half = || {
+        let mut it = election(0, 4).with_launcher();
+        it.lost(2, 1);
+        it.lost(3, 1);
+        it.asked_by(&votes(&[1]), 1);
+        it
+    };
+    let mut it = half();
+    assert_eq!(it.tick(1), Step::AskLauncher(vec![0, 1]));
+    pass(&mut it, 1 + 2 * SILENCE);
+    it.launcher_voted(vec![0, 1], true);
+    assert_eq!(it.tick(2 + 2 * SILENCE), Step::Form(vec![0, 1]));
+    let mut refused = half();
+    assert_eq!(refused.tick(1), Step::AskLauncher(vec![0, 1]));
+    refused.launcher_voted(vec![0, 1], false);
+    pass(&mut refused, 1 + SILENCE);
+    assert!(matches!(refused.tick(2 + SILENCE), Step::NoQuorum(_)));
+    // Its vote counts for the members for which it was asked, and never for less than half.
+    let mut other = half();
+    assert_eq!(other.tick(1), Step::AskLauncher(vec![0, 1]));
+    other.asked_by(&votes(&[2]), 2);
+    other.lost(1, 2);
+    other.launcher_voted(vec![0, 1], true);
+    assert_eq!(other.tick(2), Step::AskLauncher(vec![0, 2]));
+    other.asked_by(&votes(&[]), 3);
+    other.lost(2, 3);
+    assert_eq!(other.tick(3), Step::Wait);
+}
+
+#[test]
 fn ranks_that_were_dismissed_do_not_count() {
     let without: BTreeSet<u32> = [1, 2, 3].into();
     let mut it = Election::new((0, 4), without.clone(), &[], [0, 60_000]);
@@ -241,6 +272,9 @@ struct World {
     flags: Vec<u64>,
     groups: Vec<Group>,
     cut_ms: Option<[u64; 2]>,
+    /// Whether a launcher votes, on the side of rank 0 or on the other one, and for whom it has.
+    launcher: Option<bool>,
+    launcher_vote: Option<Vec<u32>>,
     /// Answers on their way: when they arrive, the asked rank, the asker and the answer.
     answers: Vec<(u64, u32, u32, Answer)>,
     rng: TestRng,
@@ -253,6 +287,7 @@ enum Answer {
     Lost,
     Invited(usize),
     NoQuorum,
+    Launcher(Vec<u32>, bool),
 }
 
 impl World {
@@ -283,8 +318,10 @@ impl World {
             .collect::<Vec<Simulated>>();
         let flags = ranks.iter().map(|it| it.opinion.as_ref().map_or(0, |it| it.flag)).collect();
         let cut_ms = (draw(0..4) == 0).then(|| [draw(0..2_000), u64::MAX]);
+        let launcher = (!agrees && draw(0..2) == 0).then(|| draw(0..2) == 0);
         let (groups, answers) = (Vec::new(), Vec::new());
-        Self { ranks, flags, groups, cut_ms, answers, rng, now_ms: 0 }
+        let launcher_vote = None;
+        Self { ranks, flags, groups, cut_ms, launcher, launcher_vote, answers, rng, now_ms: 0 }
     }
 
     fn is_dead(&self, rank: u32) -> bool {
@@ -354,6 +391,7 @@ impl World {
         for (_, asked, _, answer) in arrived {
             let is_visited = asks.contains_key(&asked);
             match answer {
+                Answer::Launcher(members, is_given) => election.launcher_voted(members, is_given),
                 _ if !is_visited => {}
                 Answer::Stage(stage) => election.heard(asked, stage, now_ms),
                 Answer::Lost => election.lost(asked, now_ms),
@@ -372,6 +410,15 @@ impl World {
         self.ranks[own as usize].opinion = opinion;
         let state = match step {
             Step::Agreed(value) => State::Agreed(value),
+            Step::AskLauncher(members) => {
+                let is_cut = self.cut_ms.is_some_and(|[from, _]| from <= now_ms);
+                let is_apart = self.launcher != Some(self.ranks[own as usize].side);
+                let is_given = !(is_cut && is_apart) && {
+                    *self.launcher_vote.get_or_insert_with(|| members.clone()) == members
+                };
+                self.send(own, own, Answer::Launcher(members, is_given));
+                State::Electing(election, asks)
+            }
             Step::Wait => {
                 let wanted = election.asks();
                 for asked in wanted.keys().filter(|rank| !asks.contains_key(rank)) {
@@ -447,6 +494,10 @@ impl World {
                     let size = self.ranks.len();
                     let times = [self.now_ms, self.now_ms + 20_000];
                     let again = Election::new((rank, size), BTreeSet::new(), &[], times);
+                    let again = match self.launcher {
+                        Some(_) => again.with_launcher(),
+                        None => again,
+                    };
                     self.ranks[rank as usize].state =
                         State::Electing(Box::new(again), BTreeMap::new());
                 }
@@ -476,6 +527,7 @@ impl World {
                     let begun = Election::new((rank, size as usize), BTreeSet::new(), &[], times);
                     let begun = match &simulated.opinion {
                         Some(opinion) => begun.agreeing(opinion.clone()),
+                        None if self.launcher.is_some() => begun.with_launcher(),
                         None => begun,
                     };
                     simulated.state = State::Electing(Box::new(begun), BTreeMap::new());
