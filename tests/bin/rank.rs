@@ -64,6 +64,8 @@
 //!   The others call again. With `pass` those with higher numbers first wait for a message of the
 //!   rank before them;
 //! * `pace MILLIS`: makes short calls for ever, and computes for this time before each;
+//! * `traced CALLS MESSAGES`: all-reduces CALLS times, sends MESSAGES messages to the next rank and
+//!   receives as many, of which every hundredth is long, and leaves;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -145,6 +147,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
         Some("differ") => differ(comm, number(1), number(2)),
         Some("counted") => counted(comm, number(1), number(2), Path::new(&args[3])),
+        Some("traced") => traced(taken(own), number(1), number(2)),
         Some("part") => part(comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(comm, number(1), task == "poor" && is_odd_one),
         Some("crossed") => crossed(taken(own)),
@@ -200,6 +203,19 @@ fn counted(comm: &mut Communicator, count: usize, times: usize, stop: &Path) -> 
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
+}
+
+/// A task of this program, as described in its head.
+fn traced(mut comm: Communicator, calls: usize, messages: usize) -> Result<(), Error> {
+    (0..calls).try_for_each(|_| comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum))?;
+    let (data, mut into) = (vec![1_u8; 100_000], vec![0_u8; 100_000]);
+    let (rank, size) = (comm.rank().index(), comm.size());
+    let (next, previous) = (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
+    for message in 0..messages {
+        let bytes = if message % 100 == 99 { data.len() } else { message % 100 };
+        comm.send_recv(&data[..bytes], next, &mut into, previous, 7)?;
+    }
+    comm.leave()
 }
 
 /// A task of this program, as described in its head.

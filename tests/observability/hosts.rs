@@ -1,5 +1,6 @@
 //! Two hosts of one name and the same process numbers, as `ringfold top` shows them.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,20 +10,26 @@ use serde_json::Value;
 use crate::LONG;
 
 /// Hosts with processes and a `/dev/shm` of their own.
-struct Hosts {
+pub(crate) struct Hosts {
     /// The first process of each host.
     holders: Vec<(Job, u32)>,
+    /// How to enter the namespaces of that process.
+    enter: &'static [&'static str],
     _network: Namespaces,
 }
 
 impl Hosts {
-    /// Makes two hosts, with the addresses 10.77.4.1 and 10.77.4.2.
-    fn new() -> Option<Self> {
-        let network = Namespaces::star("10.77.4", 2)?;
-        let hold = |name: &str| {
+    /// Makes two hosts, with the addresses `network` .1 and .2. The clock of the second one may be
+    /// so many seconds ahead.
+    pub(crate) fn new(network: &str, ahead: Option<&str>) -> Option<Self> {
+        let network = Namespaces::star(network, 2)?;
+        let hold = |name: &str, ahead: Option<&str>| {
             let mut command = network.command(name, "unshare");
             let script =
                 "mount -t tmpfs -o mode=1777 tmpfs /dev/shm && echo ready && exec sleep 1000";
+            if let Some(ahead) = ahead {
+                command.args(["-T", "--monotonic", ahead]);
+            }
             command.args(["-m", "-p", "-f", "--mount-proc", "sh", "-c", script]);
             let holder = Job::start(&mut command);
             holder.line("ready");
@@ -30,15 +37,27 @@ impl Hosts {
             let children = std::fs::read_to_string(children).unwrap();
             (holder, children.trim().parse().unwrap())
         };
-        Some(Self { holders: vec![hold("h0"), hold("h1")], _network: network })
+        let enter: &[_] =
+            if ahead.is_some() { &["-m", "-p", "-n", "-T"] } else { &["-m", "-p", "-n"] };
+        let holders = vec![hold("h0", None), hold("h1", ahead)];
+        Some(Self { holders, enter, _network: network })
     }
 
     /// A command that runs a program on a host.
-    fn command(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
+        command.args(["-t", &self.holders[host].1.to_string()]).args(self.enter).arg("--");
+        command.arg(program);
         command
-            .args(["-t", &self.holders[host].1.to_string(), "-m", "-p", "-n", "--"])
-            .arg(program);
+    }
+
+    /// Starts rank `rank` of four with these arguments of the program `rank`. The first two are on
+    /// the first host, whose address is `first`.
+    pub(crate) fn start(&self, first: &str, rank: usize, args: &[&str]) -> Command {
+        let mut command = self.command(rank / 2, program::own("rank"));
+        command.args(args).env("RANK", rank.to_string()).env("WORLD_SIZE", "4");
+        command.env("MASTER_ADDR", first).env("MASTER_PORT", "29517");
+        command.env("RINGFOLD_SECRET", ringfold_harness::secret());
         command
     }
 
@@ -56,15 +75,9 @@ impl Hosts {
 
 #[test]
 fn all_hosts_are_seen_from_each() {
-    let Some(hosts) = Hosts::new() else { return };
-    // Ranks 0 and 1 are on the first host, and rank 3 strays on the other one.
-    let start = |rank: usize| {
-        let mut command = hosts.command(rank / 2, program::own("rank"));
-        command.args(["stray", "sleep"]).env("RANK", rank.to_string()).env("WORLD_SIZE", "4");
-        command.env("MASTER_ADDR", "10.77.4.1").env("MASTER_PORT", "29517");
-        command.env("RINGFOLD_SECRET", ringfold_harness::secret());
-        Job::start(&mut command)
-    };
+    let Some(hosts) = Hosts::new("10.77.4", None) else { return };
+    // Rank 3 strays, on the second host.
+    let start = |rank| Job::start(&mut hosts.start("10.77.4.1", rank, &["stray", "sleep"]));
     let ranks = Ranks((0..4).map(start).collect());
     ranks.wait_for("started");
     let begin = Instant::now();

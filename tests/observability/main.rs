@@ -1,10 +1,11 @@
-//! `ringfold top`, `ringfold inspect` and metrics beside jobs that run, hang and fail.
+//! `ringfold top`, `ringfold inspect`, metrics and traces beside jobs that run, hang and fail.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hosts;
 mod looks;
 mod metrics;
+mod trace;
 
 use std::fs;
 use std::process::{Command, Output};
@@ -170,7 +171,7 @@ fn the_commands_of_the_page_work() {
     let page = fs::read_to_string(page).unwrap();
     let odd = page.split("\n```").skip(1).step_by(2);
     let commands: Vec<_> = odd.filter_map(|block| block.strip_prefix("sh\n")).collect();
-    assert_eq!(commands.len(), 3, "top, top --json, inspect");
+    assert_eq!(commands.len(), 4, "top, top --json, inspect, and a trace");
     let home = Home::new();
     let rank = program::own("rank");
     let train = format!("#!/bin/sh\nexec {} differ 8 20\n", rank.display());
@@ -197,4 +198,8 @@ fn the_commands_of_the_page_work() {
     assert!(text.contains("differ from call #22 on"), "{outcome:?}");
     let sides = text.lines().find(|line| line.contains("#22 *")).unwrap();
     assert!(sides.contains("allreduce") && sides.contains("broadcast"), "{outcome:?}");
+    // These ranks fail again.
+    let outcome = run(commands[3]);
+    let text = fs::read_to_string(home.path().join("trace.json"));
+    trace::Trace::check(&text.unwrap_or_else(|e| panic!("{e}: {outcome:?}")));
 }

@@ -36,9 +36,9 @@ pub use proof::decode_hello;
 pub use sys::fork_for_test;
 pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, TRAFFIC_WORDS,
-    UserBuffer, Waker, Window, close_in_children, copy, copy_non_temporal, count_traffic, demote,
-    is_readable, open_private_folder, record, record_folder, remove_record, sent, ticks,
-    trust_counter,
+    UserBuffer, Waker, Window, at_exit, close_in_children, copy, copy_non_temporal, count_traffic,
+    demote, is_readable, open_private_folder, record, record_folder, remove_record, sent, ticks,
+    trust_counter, use_exact_clock,
 };
 pub use tcp::ticker::Ticker;
 

@@ -81,13 +81,14 @@ pub use http::serve;
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
 pub use look::{FarGroup, FarHost, FarHosts, HostLook, look_around};
-pub use record::count::{CallKind, count_wait};
+pub use record::count::CallKind;
 pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
 pub use record::folder::digest as record_folder_digest;
 pub use record::read::{
     AwaitedMessage, InvalidRecord, LookPort, Record, RecordedCall, RecordedEvent, RecordedGroup,
     open_record, process_stat, read_record, state_of,
 };
+pub use record::tracer::{TracedGroup, Tracer};
 pub use record::{
     KEEP_WORD, RECORD_WORDS, RecordFacts, TRAFFIC_AT, has_record, record_event, start_record,
 };

@@ -24,6 +24,7 @@ use crate::requests::{Job, Slot};
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
+use crate::trace;
 use crate::unique_id::UniqueId;
 
 /// This process's membership in a group of ranks.
@@ -422,7 +423,9 @@ impl Communicator {
         engine.unwatch();
         let health = &mut engine.health;
         let has_failed = health.failed.is_some();
-        match health.watch.take().map(|watch| watch.into_control().leave()) {
+        let left = health.watch.take().map(|watch| watch.into_control().leave());
+        trace::flush();
+        match left {
             Some(Err(cause)) if !has_failed => {
                 drop(engine);
                 let group = self.group.clone();

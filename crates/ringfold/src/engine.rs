@@ -21,6 +21,7 @@ use crate::health::{CAUSE_WAIT, Health, report_of, who};
 use crate::messages::{End, Receiving, Sending};
 use crate::requests::{CallJob, Job, Slot, forget};
 use crate::ticket::Outcome;
+use crate::watch::Watch;
 
 /// Operations that one pass over a started call performs on each lane.
 pub(crate) const PASS_OPS: usize = 64;
@@ -495,5 +496,9 @@ impl<A: Fn(&End) -> bool, F: Fn(&Engine) -> bool> Drive for Driving<'_, A, F> {
         self.engine.disarm();
         self.engine.health.watch().has_parked();
         Ok(parked)
+    }
+
+    fn watch(&self) -> &Watch {
+        self.engine.health.watch()
     }
 }

@@ -105,6 +105,7 @@ mod setup;
 mod shared;
 mod store;
 mod ticket;
+mod trace;
 mod uneven;
 mod unique_id;
 mod watch;

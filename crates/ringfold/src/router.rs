@@ -86,6 +86,11 @@ impl Router {
         }
     }
 
+    /// Replaces each transport.
+    pub(crate) fn replace_each(&mut self, replace: impl FnMut(Via) -> Via) {
+        self.transports = std::mem::take(&mut self.transports).into_iter().map(replace).collect();
+    }
+
     /// Adds the groups of in-network reduction.
     pub(crate) fn set_offload(&mut self, offload: Offload) {
         self.offload = Some(offload);

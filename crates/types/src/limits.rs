@@ -216,6 +216,10 @@ pub const RECORD_BYTES: usize = 101 * 1024;
 /// Calls of further kinds are counted together.
 pub const CALL_KINDS_MAX: usize = 64;
 
+/// Events of a trace that a process keeps until they are in the file. Further ones are lost, and
+/// counted.
+pub const TRACE_EVENTS_MAX: usize = 64 * 1024;
+
 /// Clients that get metrics at once. Further ones wait in the kernel.
 pub const SCRAPES_MAX: usize = 16;
 

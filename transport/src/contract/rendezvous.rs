@@ -13,13 +13,13 @@ pub trait Rendezvous {
     fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
     /// Whether peers can copy messages from this rank's memory, and this rank from theirs.
-    fn can_single_copy(&self) -> bool;
+    fn can_single_copy(&mut self) -> bool;
 
     /// Whether one copy by a receiver is about as fast as two copies through a link, or faster.
     /// Measures that, which takes a fraction of a millisecond.
-    fn is_fast(&self) -> bool;
+    fn is_fast(&mut self) -> bool;
 
     /// Whether a rendezvous send is unfinished: its receiver has not copied all of the message. The
     /// receiver may be copying now, and may finish soon.
-    fn is_offering(&self) -> bool;
+    fn is_offering(&mut self) -> bool;
 }

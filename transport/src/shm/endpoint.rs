@@ -364,15 +364,15 @@ impl Rendezvous for Shm {
         self.send_long(link, tag, bytes, true)
     }
 
-    fn can_single_copy(&self) -> bool {
+    fn can_single_copy(&mut self) -> bool {
         self.offers != SingleCopy::Never && *self.reads_all.get_or_init(|| self.can_read_all())
     }
 
-    fn is_fast(&self) -> bool {
+    fn is_fast(&mut self) -> bool {
         cma::copies_fast()
     }
 
-    fn is_offering(&self) -> bool {
+    fn is_offering(&mut self) -> bool {
         self.ends.iter().any(|end| end.producer.has_rendezvous())
     }
 }

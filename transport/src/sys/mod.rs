@@ -35,7 +35,10 @@ pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement, UserBuffer};
 pub(crate) use random::random;
-pub use record::{open_private_folder, record, record_folder, remove_record, ticks, trust_counter};
+pub use record::{
+    at_exit, open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
+    use_exact_clock,
+};
 pub(crate) use socket::{choose_port_late, outgoing};
 pub(crate) use traffic::failed_over;
 pub use traffic::{TRAFFIC_WORDS, count_traffic, sent};

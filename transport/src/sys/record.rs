@@ -44,6 +44,12 @@ static RECORD: OnceLock<Kept> = OnceLock::new();
 /// Whether the counter of the processor is a clock.
 static HAS_COUNTER: AtomicBool = AtomicBool::new(false);
 
+/// Whether stamps are of the monotonic clock itself.
+static IS_EXACT: AtomicBool = AtomicBool::new(false);
+
+/// The process with a function that runs at its end.
+static END: OnceLock<(Process, fn())> = OnceLock::new();
+
 /// The folder of this user for the records of all its processes on this host.
 #[must_use]
 pub fn record_folder() -> PathBuf {
@@ -155,6 +161,28 @@ extern "C" fn remove() {
     }
 }
 
+/// Runs `end` at the end of this process, unless a signal kills it. Only the first call counts.
+/// Children made by `fork` do not run it.
+pub fn at_exit(end: fn()) {
+    let mut is_first = false;
+    END.get_or_init(|| {
+        is_first = true;
+        (Process::this(), end)
+    });
+    // SAFETY: the handler only reads a static that is never dropped, and calls a safe function.
+    if is_first && unsafe { libc::atexit(run_end) } != 0 {
+        tracing::debug!("nothing runs at the end of this process");
+    }
+}
+
+extern "C" fn run_end() {
+    if let Some((process, end)) = END.get()
+        && process.is_this()
+    {
+        end();
+    }
+}
+
 /// Removes the file `name` of a `folder` if no living process has it as its record, and
 /// `is_outdated` says so of its bytes. Returns whether it is gone.
 ///
@@ -188,6 +216,13 @@ pub fn trust_counter() -> bool {
     is_trusted
 }
 
+/// Has `ticks` read the monotonic clock, in nanoseconds. All processes of a host have the same one,
+/// so their stamps have an order. A stamp takes some ten nanoseconds then.
+pub fn use_exact_clock() {
+    IS_EXACT.store(true, Ordering::Relaxed);
+    HAS_COUNTER.store(false, Ordering::Relaxed);
+}
+
 /// The time of a stamp: the counter of the processor where it is trusted, or else nanoseconds of
 /// the coarse monotonic clock. It takes a few nanoseconds.
 #[must_use]
@@ -198,12 +233,13 @@ pub fn ticks() -> u64 {
         // SAFETY: the kernel uses the instruction itself, so this processor has it.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
-    coarse()
+    monotonic()
 }
 
 #[cold]
-fn coarse() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
+fn monotonic() -> u64 {
+    let is_exact = IS_EXACT.load(Ordering::Relaxed);
+    let now = clock_gettime(if is_exact { ClockId::Monotonic } else { ClockId::MonotonicCoarse });
     let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::record::count::{begin_kind, count_call};
+use crate::record::count::{begin_kind, count_call, count_wait};
 use crate::record::format::{CALL_WORDS, group};
 use crate::record::read::{AwaitedMessage, LookPort, RecordedCall};
 use crate::record::{GroupFacts, Place, record_failure};
@@ -145,7 +145,7 @@ impl CallLog {
     pub fn finished(&self, seq: u64, at: Option<u64>) {
         if let (Some(at), [.., begin, end]) = (at, self.entry(seq)) {
             end.store(at, Ordering::Relaxed);
-            count_call(self.0.words, at.saturating_sub(begin.load(Ordering::Relaxed)));
+            count_call(self.0.words, seq, begin.load(Ordering::Relaxed), at);
         }
         self.0.words[group::FINISHED].store(seq.wrapping_add(1), Ordering::Release);
     }
@@ -177,6 +177,11 @@ impl CallLog {
             (until.saturating_sub(of(group::WAIT_BEGUN)), of(group::WAIT_LONGEST));
         let shortened = longest - longest / limits::CALLS_REMEMBERED as u64;
         words[group::WAIT_LONGEST].store(wait.max(shortened), Ordering::Relaxed);
+    }
+
+    /// Counts the time for which a thread in a call waited.
+    pub fn count_wait(&self, since: u64, until: u64) {
+        count_wait(self.0.words, since, until);
     }
 
     /// Records where the rank answers looks.

@@ -132,6 +132,18 @@ impl Control {
         self.state.calls.waited(until);
     }
 
+    /// Counts the time for which a thread in a call waited, between two stamps of the record's
+    /// clock.
+    pub fn count_wait(&self, since: u64, until: u64) {
+        self.state.calls.count_wait(since, until);
+    }
+
+    /// The number of this rank's group in the record; zeros without a place there.
+    #[must_use]
+    pub fn group_id(&self) -> [u64; 2] {
+        self.state.calls.group_id()
+    }
+
     /// The failure cause, or `None` while there is none. A failure cause never changes. Costs one
     /// atomic load while there is none.
     #[inline]

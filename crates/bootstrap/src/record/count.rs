@@ -11,7 +11,8 @@ use std::time::Instant;
 use ringfold_types::limits::CALL_KINDS_MAX;
 use ringfold_types::{Call, Way};
 
-use super::format::{DURATIONS, GROUP_WORDS, KINDS, at, group, kind};
+use super::format::{DURATIONS, GroupWords, KINDS, at, group, kind};
+use super::tracer::{TracedGroup, Tracer};
 
 /// The largest sizes of calls of each class but the last two: larger calls, and those with uneven
 /// parts.
@@ -36,13 +37,31 @@ struct Counting {
     start: (u64, Instant),
 }
 
+/// The record of a process that is not traced.
 static COUNTING: OnceLock<Counting> = OnceLock::new();
+
+/// The record of a process that is traced. Its calls take a longer path, so that those of others
+/// take no instruction more.
+static TRACED: OnceLock<(Counting, Tracer)> = OnceLock::new();
 
 /// Counts in the `words` of the record from now on. The clock of stamps is `counter`, if it is that
 /// of the processor, and else counts nanoseconds.
-pub(super) fn start(words: &'static [AtomicU64], counter: Option<fn() -> u64>) {
+pub(super) fn start(
+    words: &'static [AtomicU64],
+    counter: Option<fn() -> u64>,
+    tracer: Option<Tracer>,
+) {
     let start = (counter.map_or(0, |clock| clock()), Instant::now());
-    COUNTING.get_or_init(|| Counting { words, counter, start });
+    let counting = Counting { words, counter, start };
+    match tracer {
+        None => drop(COUNTING.set(counting)),
+        Some(tracer) => drop(TRACED.set((counting, tracer))),
+    }
+}
+
+/// The record of this process.
+fn counting() -> Option<&'static Counting> {
+    COUNTING.get().or_else(|| TRACED.get().map(|(counting, _)| counting))
 }
 
 /// A kind of calls.
@@ -99,14 +118,38 @@ const fn index_of(nanoseconds: u64) -> usize {
     if index < DURATIONS { index } else { DURATIONS - 1 }
 }
 
-/// Adds the time for which a call waited, in ticks of the record's clock.
-pub fn count_wait(ticks: u64) {
-    if let Some(counting) = COUNTING.get() {
-        counting.words[at::WAITED].fetch_add(nanoseconds_of(ticks), Ordering::Relaxed);
+/// Adds the time for which a call of a group waited, between two stamps.
+pub(crate) fn count_wait(words: &'static GroupWords, since: u64, until: u64) {
+    match COUNTING.get() {
+        Some(counting) => counting.waited(until.saturating_sub(since)),
+        None => trace_wait(words, since, until),
+    }
+}
+
+#[cold]
+fn trace_wait(words: &'static GroupWords, since: u64, until: u64) {
+    if let Some((counting, tracer)) = TRACED.get() {
+        counting.waited(until.saturating_sub(since));
+        (tracer.wait)(TracedGroup(words), since, until);
     }
 }
 
 impl Counting {
+    fn waited(&self, ticks: u64) {
+        self.words[at::WAITED].fetch_add(nanoseconds_of(ticks), Ordering::Relaxed);
+    }
+
+    /// Counts the end of a call of a group after so many ticks, in the kind with this index.
+    #[inline]
+    fn ended(&self, index: usize, words: &GroupWords, ticks: u64) {
+        let nanoseconds = nanoseconds_of(ticks);
+        let kind = self.words_of(index);
+        kind[kind::CALLS.start + index_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        kind[kind::NANOSECONDS].fetch_add(nanoseconds, Ordering::Relaxed);
+        let timed = &words[group::TIMED];
+        timed.store(timed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Learns the length of a tick from the time since the record began.
     fn measure_tick(&self) {
         let Some(clock) = self.counter else { return };
@@ -151,8 +194,8 @@ pub(super) const fn current(word: u64) -> Option<(usize, u64)> {
 }
 
 /// Has the calls of a group be of this kind, from call number `seq` on.
-pub(crate) fn begin_kind(words: &[AtomicU64; GROUP_WORDS], seq: u64, name: [u64; 5]) {
-    let Some(counting) = COUNTING.get() else { return };
+pub(crate) fn begin_kind(words: &GroupWords, seq: u64, name: [u64; 5]) {
+    let Some(counting) = counting() else { return };
     let (kind, bytes) = CallKind::of(name);
     let index = counting.kind(kind.key());
     let before = current(words[group::KIND].load(Ordering::Relaxed));
@@ -168,9 +211,9 @@ pub(crate) fn begin_kind(words: &[AtomicU64; GROUP_WORDS], seq: u64, name: [u64;
 
 /// Adds the calls of a group whose ends have no times to those of their kind, and their bytes to
 /// the traffic.
-pub(crate) fn end_kind(words: &[AtomicU64; GROUP_WORDS]) {
+pub(crate) fn end_kind(words: &GroupWords) {
     let of = |at: usize| words[at].load(Ordering::Relaxed);
-    let (Some(counting), Some((index, first))) = (COUNTING.get(), current(of(group::KIND))) else {
+    let (Some(counting), Some((index, first))) = (counting(), current(of(group::KIND))) else {
         return;
     };
     let calls = of(group::FINISHED).saturating_sub(first).saturating_sub(of(group::TIMED));
@@ -181,17 +224,34 @@ pub(crate) fn end_kind(words: &[AtomicU64; GROUP_WORDS]) {
     counting.words[at::TRAFFIC.start + Way::Shm.index()].fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Counts the end of a call of a group after so many ticks.
+/// Counts the end of call number `seq` of a group, between two stamps.
 #[inline]
-pub(crate) fn count_call(words: &[AtomicU64; GROUP_WORDS], ticks: u64) {
+pub(crate) fn count_call(words: &'static GroupWords, seq: u64, begin: u64, end: u64) {
     let current = current(words[group::KIND].load(Ordering::Relaxed));
-    let (Some(counting), Some((index, _))) = (COUNTING.get(), current) else { return };
-    let nanoseconds = nanoseconds_of(ticks);
-    let kind = counting.words_of(index);
-    kind[kind::CALLS.start + index_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
-    kind[kind::NANOSECONDS].fetch_add(nanoseconds, Ordering::Relaxed);
-    let timed = &words[group::TIMED];
-    timed.store(timed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    match (COUNTING.get(), current) {
+        (Some(counting), Some((index, _))) => {
+            counting.ended(index, words, end.saturating_sub(begin));
+        }
+        _ => trace_call(words, seq, begin, end),
+    }
+}
+
+#[cold]
+fn trace_call(words: &'static GroupWords, seq: u64, begin: u64, end: u64) {
+    let Some((counting, tracer)) = TRACED.get() else { return };
+    if let Some((index, _)) = current(words[group::KIND].load(Ordering::Relaxed)) {
+        counting.ended(index, words, end.saturating_sub(begin));
+    }
+    let group = TracedGroup(words);
+    group.ended(seq, end).into_iter().for_each(|call| (tracer.call)(group, call));
+}
+
+/// Hands the call that a failure ends at this time to the tracer, if there is one.
+pub(crate) fn trace_failure(words: &'static GroupWords, at: u64) {
+    if let Some((_, tracer)) = TRACED.get() {
+        let group = TracedGroup(words);
+        group.failed(at).into_iter().for_each(|call| (tracer.call)(group, call));
+    }
 }
 
 #[cfg(test)]

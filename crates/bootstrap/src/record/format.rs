@@ -12,6 +12,7 @@
 //! reader that finds the same entry twice has it whole.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use ringfold_types::limits;
 
@@ -128,6 +129,9 @@ pub(crate) mod group {
 /// The words of a call: the stamp, five words of its name, its begin and its end.
 pub(crate) const CALL_WORDS: usize = 8;
 pub(crate) const GROUP_WORDS: usize = group::CALLS + limits::CALLS_REMEMBERED * CALL_WORDS;
+
+/// The words of a group.
+pub(crate) type GroupWords = [AtomicU64; GROUP_WORDS];
 
 /// The words of group number `index`.
 pub(crate) const fn group_at(index: usize) -> Range<usize> {

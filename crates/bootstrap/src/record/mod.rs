@@ -13,12 +13,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use self::count::end_kind;
+use self::count::{end_kind, trace_failure};
 use self::format::{
-    EVENT_HEAD_WORDS, FAILURES, GROUP_WORDS, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group,
-    group_at,
+    EVENT_HEAD_WORDS, FAILURES, GROUP_WORDS, GROUPS, GroupWords, LINKS, MAGIC, Ring, VERSION, at,
+    group, group_at,
 };
 use self::read::LookPort;
+use self::tracer::Tracer;
 
 mod copy;
 pub(crate) mod count;
@@ -26,9 +27,7 @@ pub(crate) mod counters;
 pub(crate) mod folder;
 pub(crate) mod format;
 pub(crate) mod read;
-
-/// The words of a group.
-pub(crate) type GroupWords = [AtomicU64; GROUP_WORDS];
+pub(crate) mod tracer;
 
 /// The words of a record.
 pub const RECORD_WORDS: usize = format::RECORD_WORDS;
@@ -50,6 +49,8 @@ pub struct RecordFacts {
     pub dump: Option<PathBuf>,
     /// The folder with the records of this host, if this process has its own there.
     pub folder: Option<PathBuf>,
+    /// The tracer of this process, if it is traced.
+    pub tracer: Option<Tracer>,
 }
 
 /// The record of this process.
@@ -105,7 +106,8 @@ pub fn start_record(words: &'static [AtomicU64], facts: RecordFacts) {
         recorder
     });
     if is_first {
-        count::start(words, recorder.facts.clock.1.then_some(recorder.facts.clock.0));
+        let (clock, is_counter) = recorder.facts.clock;
+        count::start(words, is_counter.then_some(clock), recorder.facts.tracer);
         recorder.write_header();
     }
 }
@@ -135,6 +137,7 @@ pub fn record_event(text: &str) {
 /// the folder for dumps. Has the group at this place name it.
 pub(crate) fn record_failure(place: &Place, text: &str) {
     let Some(recorder) = recorder() else { return };
+    trace_failure(place.words, (recorder.facts.clock.0)());
     let mut writer = recorder.writer();
     recorder.write_event(FAILURES, writer.failures, text);
     writer.failures += 1;

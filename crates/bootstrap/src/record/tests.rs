@@ -149,6 +149,7 @@ fn the_record_of_a_process() {
         clock: (clock, false),
         dump: Some(folder.at("dump").into()),
         folder: None,
+        tracer: None,
     };
     start_record(words, facts);
     assert!(has_record() && read(words).groups.is_empty());

@@ -67,6 +67,17 @@ pub enum ConfigError {
         /// The reason.
         why: String,
     },
+    /// The file for the trace cannot be written.
+    #[error(
+        "RINGFOLD_TRACE={path:?} cannot be written: {why}; name a file in a folder that this user \
+         may write, on a disk with room"
+    )]
+    Trace {
+        /// The file.
+        path: String,
+        /// The reason.
+        why: String,
+    },
     /// `RINGFOLD_ALGO` is not a choice of algorithms.
     #[error("RINGFOLD_ALGO is not a choice of algorithms")]
     Algorithms(#[from] InvalidConstraints),

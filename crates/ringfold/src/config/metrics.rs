@@ -1,10 +1,11 @@
 //! The place of metrics.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::path::PathBuf;
+use std::{fmt, io};
 
 use super::error::ConfigError;
+use super::file::check_file;
 use super::values::{Parsed, given};
 
 /// The place of the metrics.
@@ -44,26 +45,10 @@ pub(super) fn metrics(variable: &'static str, value: &str) -> Parsed<Metrics> {
     given(variable, value, wanted, address).map(Metrics::At)
 }
 
-/// The name under which this process writes a new state of a file.
-pub(crate) fn part_of(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
-}
-
-/// Checks that a file for metrics can be written.
-///
-/// # Errors
-/// It cannot.
-fn check_file(path: &Path) -> io::Result<()> {
-    if path.file_name().is_none() || path.is_dir() {
-        return Err(io::Error::other("it is a folder"));
-    }
-    let part = part_of(path);
-    fs::write(&part, b"").and_then(|()| fs::remove_file(&part))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use ringfold_harness::Folder;
 
     use super::*;

@@ -1,6 +1,7 @@
 //! The settings of a communicator. Only this module of the library reads the environment.
 
 mod error;
+mod file;
 mod metrics;
 mod table;
 mod values;
@@ -11,6 +12,7 @@ use std::env;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,14 +29,14 @@ use ringfold_types::limits::{
 use ringfold_types::{Digest, Wire};
 
 pub use error::ConfigError;
+pub(crate) use file::part_of;
 pub use metrics::Metrics;
-pub(crate) use metrics::part_of;
 use table::settings;
 pub use tracing::Level;
 pub use values::{CallProgress, InNetwork, Transports, timeout_of};
 use values::{
     algorithms, bytes, call_progress, count, devices, flag, host_id, in_network, level, number,
-    on_or_off, partition, seconds, single_copy, text, transports, wire,
+    on_or_off, partition, seconds, single_copy, text, trace_file, transports, wire,
 };
 
 /// The most queue pairs on each pair of rails.
@@ -129,6 +131,10 @@ settings! {
     /// user on this host. It is a port of the loopback interface, an address with a port, or a
     /// file. Default: none.
     "RINGFOLD_METRICS" metrics: Option<Metrics> = None, metrics::metrics;
+    /// `RINGFOLD_TRACE`: the file of a trace in Chrome's format, with the calls, waits and messages
+    /// of all ranks. Joining replaces it. It must be set on all ranks or on none. Default: none.
+    "RINGFOLD_TRACE" trace: Option<PathBuf> = None, trace_file,
+        common |it, _| if it.trace.is_some() { "set" } else { "" }.to_owned();
     /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
     /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
     /// has one. Without either, the library logs warnings while the ranks join.
@@ -415,6 +421,9 @@ mod tests {
             ("RINGFOLD_TOPO", "0"),
             ("RINGFOLD_INNETWORK", "on"),
             ("RINGFOLD_DEBUG", "LOUD"),
+            ("RINGFOLD_TRACE", "/no/such/folder/trace.json"),
+            ("RINGFOLD_TRACE", "/tmp"),
+            ("RINGFOLD_TRACE", "/dev/full"),
         ] {
             let message = with(name, value).expect_err(value).to_string();
             assert!(message.contains(name), "{message}");

@@ -24,7 +24,7 @@ macro_rules! settings {
         ///
         /// Every rank of a job should have the same settings. Joining fails if ranks differ in
         /// `algorithms`, `wire`, `plan`, `chunk_bytes`, `channels`, `topology`, `topology_file`,
-        /// `aggregators` or `in_network`.
+        /// `aggregators` or `in_network`, or if only some have a `trace`.
         #[derive(Clone)]
         #[non_exhaustive]
         pub struct Config {

@@ -1,9 +1,10 @@
 //! Parsers for values of settings: numbers, times, sizes, names and transports.
 
-use std::fmt;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use std::{fmt, io};
 
 use ringfold_collectives::select::Constraints;
 use ringfold_topology::discover::Cpus;
@@ -13,6 +14,7 @@ use ringfold_types::{Amount, Wire, limits, same_name};
 use tracing::Level;
 
 use super::error::ConfigError;
+use super::file::check_file;
 
 /// The most bytes of a host's name.
 const HOST_BYTES: usize = 64;
@@ -76,6 +78,13 @@ pub(super) fn count(variable: &'static str, value: &str) -> Parsed<usize> {
 
 pub(super) fn text(_: &'static str, value: &str) -> Parsed<String> {
     Ok(value.to_owned())
+}
+
+/// A file that can be written.
+pub(super) fn trace_file(_: &'static str, value: &str) -> Parsed<PathBuf> {
+    let bad = |why: io::Error| ConfigError::Trace { path: value.to_owned(), why: why.to_string() };
+    let path = PathBuf::from(value);
+    check_file(&path).map_err(bad).map(|()| path)
 }
 
 pub(super) fn devices(_: &'static str, value: &str) -> Parsed<Filter> {

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use ringfold_bootstrap::{AwaitedMessage, count_wait};
+use ringfold_bootstrap::AwaitedMessage;
 use ringfold_collectives::Progress;
 use ringfold_transport::ticks;
 
@@ -68,6 +68,8 @@ pub(crate) trait Drive {
     /// Parks until a peer or a cause wakes this rank, or for `limit`. Does not park if something
     /// moves after all.
     fn park(&mut self, limit: Duration) -> Result<Parked, CallError>;
+    /// The control plane.
+    fn watch(&self) -> &Watch;
 }
 
 /// One piece of work over the transports.
@@ -119,9 +121,9 @@ impl Wait {
         self.0.get_or_insert_with(ticks);
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, driven: &impl Drive) {
         if let Some(since) = self.0.take() {
-            count_wait(ticks().saturating_sub(since));
+            driven.watch().count_wait(since, ticks());
         }
     }
 }
@@ -143,13 +145,13 @@ pub(crate) fn finish(
         match driven.advance()? {
             Progress::Done if driven.is_flushed() => {
                 policy.learn(backoff.ended());
-                wait.end();
+                wait.end(driven);
                 return Ok(());
             }
             Progress::Done => {}
             Progress::Moved => {
                 policy.learn(backoff.ended());
-                wait.end();
+                wait.end(driven);
                 (backoff, early_yields) = (Backoff::default(), policy.early_yields());
                 if early_spins > 0 || early_yields > 0 {
                     continue;
@@ -240,6 +242,10 @@ impl<W: Work> Drive for Driven<'_, W> {
         router.disarm();
         watch.has_parked();
         awake.map(|_| parked)
+    }
+
+    fn watch(&self) -> &Watch {
+        self.watch
     }
 }
 

@@ -7,7 +7,7 @@ use ringfold_reduce::data_type_of;
 use ringfold_types::DataType;
 
 /// Bytes of a header.
-pub(super) const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 
 /// The type of a message's elements. Bytes fit every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,4 +57,10 @@ impl Header {
             bytes: u64::from_le_bytes(bytes),
         }
     }
+}
+
+/// The tag and the length of the message that begins with these bytes, if its header is whole.
+pub(crate) fn tag_and_bytes(front: &[u8]) -> Option<(u32, u64)> {
+    let Header { tag, bytes, .. } = Header::decode(front.first_chunk()?);
+    Some((tag, bytes))
 }

@@ -25,7 +25,7 @@ use ringfold_types::limits::LINK_GRACE_MS;
 
 pub(crate) use self::ends::{End, Receiving, Sending};
 pub(crate) use self::exchange::{Exchange, Exchanging, Sides};
-pub(crate) use self::header::Elements;
+pub(crate) use self::header::{Elements, HEADER_BYTES, tag_and_bytes};
 pub(crate) use self::post::Post;
 pub(crate) use self::work::{Alone, Beside};
 use crate::watch::Watch;

@@ -69,6 +69,14 @@ pub enum InitError {
         /// The reason.
         source: ExchangeError,
     },
+    /// The ranks could not compare their clocks for a trace.
+    #[error("cannot compare clocks with rank {peer} for RINGFOLD_TRACE: {reason}")]
+    Clock {
+        /// The other rank.
+        peer: Rank,
+        /// The reason.
+        reason: String,
+    },
     /// In-network reduction is required, and an aggregator grants no group. All ranks get this
     /// error.
     #[error("RINGFOLD_INNETWORK=require cannot be met: {reason}")]

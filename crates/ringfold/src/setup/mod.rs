@@ -9,7 +9,8 @@
 //!      `members` holds the information of all;
 //!    * `addresses` judges the addresses at which each may reach the others;
 //!    * each member sends a `statement` of its evidence, and the members `agree` on the layout;
-//!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
+//!    * `routes` finds the transport that leads to each peer, and `connect` opens it;
+//!    * the members of a traced group align their `clocks`.
 //!
 //! [`join`] does both for the job that a launcher has started. [`join_by_id`] does both for ranks
 //! that share a unique id. [`join_group`] does the second for some ranks of a group. `parts` has
@@ -19,6 +20,7 @@
 mod addresses;
 mod agree;
 mod assemble;
+mod clocks;
 mod connect;
 mod discover;
 mod error;

@@ -12,12 +12,13 @@ use ringfold_bootstrap::{
 };
 use ringfold_transport::{
     count_traffic, open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
+    use_exact_clock,
 };
 use ringfold_types::limits::RECORDS_KEPT;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
-use crate::metrics;
+use crate::{metrics, trace};
 
 /// The age at which the record of an ended process goes.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -31,7 +32,11 @@ pub(super) fn start(config: &Config, host: &str) {
         return;
     }
     remove_old_records();
-    let has_counter = trust_counter();
+    let tracer = config.trace.as_ref().and_then(|path| trace::start(path, config.is_newcomer()));
+    let has_counter = trust_counter() && tracer.is_none();
+    if tracer.is_some() {
+        use_exact_clock();
+    }
     let path = record_folder();
     let (words, folder) = match record(&path, RECORD_WORDS, KEEP_WORD) {
         Ok(words) => (words, Some(path)),
@@ -53,7 +58,7 @@ pub(super) fn start(config: &Config, host: &str) {
     }
     let clock = (ticks as fn() -> u64, has_counter);
     count_traffic(&words[TRAFFIC_AT]);
-    start_record(words, RecordFacts { host: host.to_owned(), clock, dump, folder });
+    start_record(words, RecordFacts { host: host.to_owned(), clock, dump, folder, tracer });
 }
 
 /// Warns if a failure could not copy the record to the folder `dump`.

@@ -412,7 +412,7 @@ fn messages_go_by_rendezvous_if_both_ranks_permit_it() {
         }
         assert!(!carry(&mut ends, 40_000, false));
         assert!(!carry(&mut ends, LINK_BYTES_MIN, true), "so much is accepted whatever happens");
-        let takes = ends.each_ref().map(Rendezvous::can_single_copy);
+        let takes = ends.each_mut().map(Rendezvous::can_single_copy);
         assert_eq!(takes, wishes.map(|wish| wish != SingleCopy::Never), "{wishes:?}");
     }
 }
