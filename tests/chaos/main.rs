@@ -1,5 +1,5 @@
 //! Kills and stops random ranks at random moments of random calls, and oversubscribes the CPUs with
-//! healthy ranks. The tests take a quarter of an hour, so they are ignored by default:
+//! healthy ranks. The tests take half an hour, so they are ignored by default:
 //!
 //! ```text
 //! cargo test --release -p ringfold-tests --test chaos -- --ignored --nocapture --test-threads 1
@@ -17,7 +17,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Home, Random, Ranks, random};
+use ringfold_harness::{Home, Namespaces, Random, Ranks, program, random};
 use rustix::process::Signal;
 
 /// Far beyond the promised bound of 1 s, for loaded machines. The test prints the actual times.
@@ -114,6 +114,68 @@ fn survivors_of_256_ranks() {
     for transport in ["shm", "tcp"] {
         survive(256, transport, 20);
     }
+}
+
+/// Four hosts with two ranks each. The network parts between random hosts, and in a tenth of the
+/// rounds a rank dies too. The side with more than half of the ranks goes on, and no other.
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_a_parted_network() {
+    const RANKS: usize = 8;
+    let rounds = option_env!("RINGFOLD_TEST_ROUNDS").map_or(50, |it| it.parse().unwrap());
+    println!("commit {}", commit());
+    let mut random = Random::new(random::seed());
+    let (mut halves, mut times) = (0, Vec::new());
+    for round in 0..rounds {
+        let Some(hosts) = Namespaces::star("10.78.0", 4) else { return };
+        let (home, apart) = (Home::new(), 1 + random.below(14));
+        let stop = home.path().join("stop");
+        let job = Ranks::of("ip", RANKS, |rank, command| {
+            let host = hosts.name(&format!("h{}", rank / 2));
+            // A side must not see that the processes of the other one have ended.
+            command.args(["netns", "exec", &*host, "unshare", "--pid", "--fork"]);
+            command.arg("--kill-child").arg(program::own("rank")).arg("survive");
+            command.arg(&stop).env("MASTER_ADDR", "10.78.0.1");
+            command.env("RINGFOLD_HOSTID", &host).env("RINGFOLD_TRANSPORT", "shm,tcp");
+            command.env("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string());
+            command.env("HOME", home.path()).env("TMPDIR", home.path());
+        });
+        job.wait_for("started");
+        hosts.ip("-n @s link add br1 type bridge");
+        hosts.ip("-n @s link set br1 up");
+        sleep(Duration::from_micros(random.below(60_000) as u64));
+        let struck = Instant::now();
+        for host in (0..4).filter(|host| apart >> host & 1 == 1) {
+            hosts.ip(&format!("-n @s link set p{host} master br1"));
+        }
+        let victim = (round % 10 == 4).then(|| random.below(RANKS));
+        if let Some(victim) = victim {
+            job.0[victim].signal(Signal::KILL);
+        }
+        let what = format!("round {round}, hosts {apart:b} apart, rank {victim:?} killed");
+        let mut is_over = true;
+        for side in 0..2 {
+            let is_member = |rank: &usize| apart >> (rank / 2) & 1 == side && victim != Some(*rank);
+            let members: Vec<_> = (0..RANKS).filter(is_member).collect();
+            let list: Vec<_> = members.iter().map(ToString::to_string).collect();
+            let group = format!("epoch 1 of {} in ", list.join(" "));
+            let goes_on = 2 * members.len() > RANKS;
+            is_over &= !goes_on;
+            for rank in members {
+                let ends = |line: &str| line.starts_with("epoch ") || line.starts_with("failed ");
+                let end = job.0[rank].wait_for_line(2 * SOON, ends);
+                let is_right =
+                    if goes_on { end.starts_with(&group) } else { end.contains("have come") };
+                assert!(is_right, "{what}: rank {rank}: {end}");
+            }
+        }
+        halves += usize::from(is_over);
+        times.push(struck.elapsed());
+        fs::write(&stop, "").unwrap();
+        drop(job.finish(SOON));
+    }
+    println!("{halves} of {rounds} networks have parted so that no side goes on");
+    report("8 ranks on 4 hosts", "is in the new group, or knows that there is none,", times);
 }
 
 /// Starts ranks with a home and a folder for temporary files of their own.
