@@ -1,10 +1,12 @@
 //! A training job. Its losses and its accuracy do not depend on the number of ranks or on the
 //! transport, except for the order of summation.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_harness::{Job, program};
+use ringfold_harness::{Job, kill, program};
+use rustix::process::Signal;
 
 /// Enough epochs to learn, and to show a wrong gradient.
 const EPOCHS: usize = 12;
@@ -30,13 +32,17 @@ struct Learned {
     accuracy: f64,
 }
 
-/// Trains on a number of ranks.
 fn train(ranks: usize, transport: &str) -> Learned {
+    trained(ranks, transport, EPOCHS)
+}
+
+/// Trains on a number of ranks.
+fn trained(ranks: usize, transport: &str, epochs: usize) -> Learned {
     let job = Job::start(
         Command::new(program::binary("ringrun"))
             .args(["-n", &ranks.to_string()])
             .arg(program::example("train"))
-            .args(["--epochs", &EPOCHS.to_string()])
+            .args(["--epochs", &epochs.to_string()])
             .env("RINGFOLD_TRANSPORT", transport),
     );
     let outcome = job.finish(LIMIT);
@@ -80,4 +86,49 @@ fn training_is_the_same_over_shared_memory() {
 #[test]
 fn training_is_the_same_over_tcp() {
     training_is_the_same_over("tcp");
+}
+
+/// A rank is killed three times, rank 0 among them. New processes take their places, the others go
+/// on in theirs, and the model is the one of a training without failures.
+#[test]
+fn training_goes_on_after_failures() {
+    let epochs = 5 * EPOCHS;
+    let train = program::example("train");
+    let mut command = Command::new(program::binary("ringrun"));
+    command.args(["-n", "4", "--restart", "9", "--tag-output"]);
+    command.args(["sh", "-c", "echo pid $$; exec \"$@\"", "sh"]).arg(&train);
+    let job = Job::start(command.args(["--epochs", &epochs.to_string()]));
+    let (mut pids, mut starts) = (BTreeMap::new(), Vec::new());
+    let (mut losses, mut kills) = (BTreeMap::new(), vec![(20, 1), (10, 0), (2, 2)]);
+    let accuracy = loop {
+        let line = job.lines(1).remove(0);
+        let Some((rank, said)) = line.strip_prefix('[').and_then(|it| it.split_once(']')) else {
+            continue;
+        };
+        let rank: u32 = rank.trim().parse().unwrap();
+        match said.split_whitespace().collect::<Vec<_>>()[..] {
+            ["pid", pid] => {
+                pids.insert(rank, pid.parse::<u32>().unwrap());
+                starts.push(rank);
+            }
+            ["epoch", epoch, "loss", loss] => {
+                let epoch: usize = epoch.parse().unwrap();
+                losses.insert(epoch, loss.parse::<f64>().unwrap());
+                if let Some((_, victim)) = kills.pop_if(|(after, _)| epoch >= *after) {
+                    kill(pids[&victim], Signal::KILL);
+                }
+            }
+            ["accuracy", accuracy, ..] => break accuracy.parse::<f64>().unwrap(),
+            _ => {}
+        }
+    };
+    let outcome = job.finish(LIMIT);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(starts.split_off(4), [2, 0, 1], "each dead rank, and no other, starts again");
+    let alone = trained(1, "shm", epochs);
+    assert_eq!(losses.len(), epochs);
+    for (a, b) in alone.losses.iter().zip(losses.values()) {
+        assert!((a - b).abs() / a <= LOSS_TOLERANCE, "after failures: {b}, without: {a}");
+    }
+    assert!((alone.accuracy - accuracy).abs() <= ACCURACY_TOLERANCE, "{accuracy}: {alone:?}");
 }

@@ -47,29 +47,31 @@ impl Gradient {
     }
 }
 
-/// The parameters and their momentum.
-pub(crate) struct Model {
-    parameters: Vec<f32>,
-    velocity: Vec<f32>,
-}
+/// The parameters, and then their momentum.
+pub(crate) struct Model(Vec<f32>);
 
 impl Model {
     /// A model with random weights and zero biases.
     pub(crate) fn new(random: &mut Random) -> Self {
-        let mut parameters = vec![0.0; PARAMETERS];
+        let mut values = vec![0.0; 2 * PARAMETERS];
         let layers = [(0..HIDDEN_BIASES, PIXELS), (OUTPUT..OUTPUT_BIASES, HIDDEN)];
         for (weights, inputs) in layers {
             let reach = (3.0 / inputs as f32).sqrt();
-            for weight in &mut parameters[weights] {
+            for weight in &mut values[weights] {
                 *weight = reach * (2.0 * random.unit() - 1.0);
             }
         }
-        Self { parameters, velocity: vec![0.0; PARAMETERS] }
+        Self(values)
     }
 
-    /// The parameters, for the broadcast to every rank.
-    pub(crate) fn parameters_mut(&mut self) -> &mut [f32] {
-        &mut self.parameters
+    /// The parameters and their momentum, for the broadcast to every rank.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.0
+    }
+
+    /// Replaces the parameters and their momentum.
+    pub(crate) fn set_values(&mut self, values: &[f32]) {
+        self.0.copy_from_slice(values);
     }
 
     /// Adds the gradient of one image to `sum`.
@@ -80,7 +82,7 @@ impl Model {
         sum.0[PARAMETERS] -= by_score[image.label].max(f32::MIN_POSITIVE).ln();
         by_score[image.label] -= 1.0;
 
-        let weights = self.parameters[OUTPUT..OUTPUT_BIASES].chunks_exact(HIDDEN);
+        let weights = self.0[OUTPUT..OUTPUT_BIASES].chunks_exact(HIDDEN);
         let mut by_hidden = [0.0; HIDDEN];
         for (slope, weights) in by_score.iter().zip(weights) {
             add_scaled(&mut by_hidden, *slope, weights);
@@ -96,8 +98,9 @@ impl Model {
     /// Takes a step along the gradient of a batch of `images` images.
     pub(crate) fn step(&mut self, gradient: &Gradient, images: usize) {
         let rate = LEARNING_RATE / images as f32;
-        let moving = self.parameters.iter_mut().zip(&mut self.velocity);
-        for ((parameter, velocity), slope) in moving.zip(&gradient.0) {
+        let (parameters, velocities) = self.0.split_at_mut(PARAMETERS);
+        for ((parameter, velocity), slope) in parameters.iter_mut().zip(velocities).zip(&gradient.0)
+        {
             *velocity = MOMENTUM * *velocity - rate * slope;
             *parameter += *velocity;
         }
@@ -110,11 +113,11 @@ impl Model {
     }
 
     fn hidden(&self, image: &Image) -> [f32; HIDDEN] {
-        layer(&self.parameters[..OUTPUT], &image.pixels).map(f32::tanh)
+        layer(&self.0[..OUTPUT], &image.pixels).map(f32::tanh)
     }
 
     fn scores(&self, hidden: &[f32; HIDDEN]) -> [f32; CLASSES] {
-        layer(&self.parameters[OUTPUT..], hidden)
+        layer(&self.0[OUTPUT..PARAMETERS], hidden)
     }
 }
 
