@@ -41,6 +41,7 @@ struct Events {
 struct Output {
     file: TraceFile,
     tracks: Option<Tracks>,
+    /// Whether there is no further warning.
     has_warned: bool,
 }
 
@@ -136,14 +137,11 @@ pub(crate) fn flush() {
     }
 }
 
-/// Adds the last events of this process.
+/// Adds the last events of this process. Logs nothing: subscribers may have ended before.
 fn end() {
-    flush();
-    let Some(trace) = trace() else { return };
-    let events = locked(&trace.events);
-    if !events.is_empty() {
-        let left = events.lost + events.latest.len() as u64;
-        tracing::warn!("the trace lacks the last {left} events of this process");
+    if let Some(trace) = trace() {
+        locked(&trace.output).has_warned = true;
+        flush();
     }
 }
 
