@@ -6,6 +6,7 @@ mod hosts;
 mod looks;
 mod metrics;
 mod trace;
+mod view;
 
 use std::fs;
 use std::process::{Command, Output};
@@ -104,11 +105,25 @@ fn a_healthy_job_is_not_accused() {
         command.args(["allreduce", "8"]).env("RINGFOLD_TRANSPORT", "shm");
     });
     ranks.wait_for("started");
+    let (mut has_sent, mut has_waited) = (false, 0.0);
     for _ in 0..20 {
         let (job, status) = look(&ranks);
         assert!(matches!(status, 0 | 10) && job["late"] == Value::Array(Vec::new()), "{job}");
-        assert_eq!(job["groups"][0]["ranks"].as_array().unwrap().len(), 8, "{job}");
+        let ranks = job["groups"][0]["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), 8, "{job}");
+        for shown in ranks.iter().chain([&job]) {
+            let sends = shown["sends"].as_array().unwrap();
+            assert!(
+                sends.iter().all(|it| it["transport"] == "shm" && it["failovers"] == 0),
+                "{job}"
+            );
+        }
+        has_sent |= job["sends"][0]["bytes_per_second"].as_u64() > Some(0);
+        let waited = ranks.iter().map(|it| it["waited_seconds"].as_f64().unwrap()).sum::<f64>();
+        assert!(waited >= has_waited, "{waited} s after {has_waited} s: {job}");
+        has_waited = waited;
     }
+    assert!(has_sent && has_waited > 0.0, "ranks on few cores wait");
 }
 
 #[test]

@@ -62,8 +62,8 @@ enum Command {
     /// results. With --stats, print the numbers of a running server
     Aggregate(aggregate::Args),
     /// Say in one sentence whether the jobs of this user on this host are healthy, compute, are
-    /// slow or hang, and which rank the others wait for. Shows the calls of all ranks. Exit status:
-    /// 0, 10, 11 or 12
+    /// slow or hang, and which rank the others wait for. Shows the calls and the traffic of
+    /// all ranks, on a terminal again each second until q ends it. Exit status: 0, 10, 11 or 12
     Top(top::Args),
     /// Print the last events of all ranks of a job by time, before and after a failure, and the
     /// calls in which ranks differ

@@ -17,8 +17,17 @@ pub(crate) fn network_rate(byte_ps: u64) -> String {
 /// Formats the rate of memory in which a byte takes `byte_ps` picoseconds, as in `10 GB/s`.
 pub(crate) fn memory_rate(byte_ps: u64) -> String {
     let bytes = 1e12 / byte_ps.max(1) as f64;
-    scaled(bytes, [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)])
+    scaled(bytes, BYTES)
 }
+
+/// Formats a rate of `rate` bytes per second, as in `1.25 GB/s`.
+pub(crate) fn byte_rate(rate: u64) -> String {
+    scaled(rate as f64, BYTES)
+}
+
+/// The units of bytes per second.
+const BYTES: [(&str, f64); 5] =
+    [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)];
 
 /// Formats a value in the largest of these units in which it is at least 1.
 fn scaled(value: f64, units: [(&str, f64); 5]) -> String {

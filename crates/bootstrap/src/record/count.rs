@@ -11,7 +11,7 @@ use std::time::Instant;
 use ringfold_types::limits::CALL_KINDS_MAX;
 use ringfold_types::{Call, Way};
 
-use super::format::{DURATIONS, GroupWords, KINDS, at, group, kind};
+use super::format::{DURATIONS, GroupWords, KINDS, at, current, group, kind};
 use super::tracer::{TracedGroup, Tracer};
 
 /// The largest sizes of calls of each class but the last two: larger calls, and those with uneven
@@ -185,12 +185,6 @@ impl Counting {
         let begin = KINDS.start + index.min(CALL_KINDS_MAX - 1) * kind::WORDS;
         &self.words[begin..begin + kind::WORDS]
     }
-}
-
-/// The index of the kind in this word of a group, and the number of its first call.
-pub(super) const fn current(word: u64) -> Option<(usize, u64)> {
-    let index = (word & 0xff) as usize;
-    if index == 0 { None } else { Some((index - 1, word >> 8)) }
 }
 
 /// Has the calls of a group be of this kind, from call number `seq` on.

@@ -3,12 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use ringfold_types::Way;
 use ringfold_types::limits::CALL_KINDS_MAX;
 
-use super::count::{CallKind, current};
-use super::format::{DURATIONS, GROUPS, KINDS, at, group, group_at, kind};
-use super::read::{InvalidRecord, bytes_of, copies_of, pair, state_of_process, text};
+use super::count::CallKind;
+use super::format::{DURATIONS, GROUPS, KINDS, at, group_at, kind, untimed};
+use super::read::{InvalidRecord, bytes_of, copies_of, pair, state_of_process, text, traffic_of};
 
 /// The counters of a process, which only grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +104,8 @@ pub fn open_counters(path: &Path) -> io::Result<Counters> {
 /// # Errors
 /// The bytes are no record of this version.
 pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRecord> {
-    let [first, second] = copies_of(first, second)?;
+    let copies = copies_of(first, second)?;
+    let [first, second] = &copies;
     let mut calls: Vec<CountedCalls> = (0..CALL_KINDS_MAX)
         .map(|index| {
             let words = &first[KINDS][index * kind::WORDS..][..kind::WORDS];
@@ -119,34 +119,24 @@ pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRec
             }
         })
         .collect();
-    let (sent, lost) = first[at::TRAFFIC].split_at(Way::COUNT);
-    let mut traffic: Vec<[u64; 2]> = sent.iter().zip(lost).map(|it| [*it.0, *it.1]).collect();
     for index in 0..GROUPS {
-        let [before, after] = [&first, &second].map(|words| &words[group_at(index)]);
-        // A group that has another kind meanwhile adds its calls to the old one.
-        if before[group::KIND] != after[group::KIND] {
-            continue;
-        }
-        let Some((kind, begin)) = current(after[group::KIND]) else { continue };
-        let calls_now = before[group::FINISHED].saturating_sub(begin);
-        let untimed = calls_now.saturating_sub(after[group::TIMED]);
+        let place = group_at(index);
+        let Some((kind, more)) = untimed(&first[place.clone()], &second[place]) else { continue };
         if let Some(kind) = calls.get_mut(kind) {
-            kind.untimed = kind.untimed.saturating_add(untimed);
+            kind.untimed = kind.untimed.saturating_add(more);
         }
-        let bytes = untimed.saturating_mul(after[group::BYTES_EACH]);
-        traffic[Way::Shm.index()][0] = traffic[Way::Shm.index()][0].saturating_add(bytes);
     }
     let is_used = |it: &CountedCalls| it.untimed > 0 || it.durations.iter().any(|it| *it > 0);
     calls.retain(is_used);
     Ok(Counters {
         pid: second[at::PID],
         begun: second[at::BEGUN],
-        job: pair(&second, at::JOB),
+        job: pair(second, at::JOB),
         name: text(&second[at::NAME], u64::MAX),
         rank: second[at::RANK],
         size: second[at::SIZE],
         waited: first[at::WAITED],
-        traffic,
+        traffic: traffic_of(&copies),
         calls,
     })
 }

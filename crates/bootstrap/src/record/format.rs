@@ -161,6 +161,21 @@ pub(crate) const DURATIONS: usize = kind::CALLS.end - kind::CALLS.start;
 pub(crate) const KINDS: Range<usize> =
     group_at(GROUPS).start..group_at(GROUPS).start + limits::CALL_KINDS_MAX * kind::WORDS;
 
+/// The index of the kind in this word of a group, and the number of its first call.
+pub(crate) const fn current(word: u64) -> Option<(usize, u64)> {
+    let index = (word & 0xff) as usize;
+    if index == 0 { None } else { Some((index - 1, word >> 8)) }
+}
+
+/// The kind of the calls of a group, and the number of those whose ends have no times, in two
+/// copies of its words. `None` if the kind changes meanwhile: then the old one gets the calls.
+pub(crate) fn untimed(before: &[u64], after: &[u64]) -> Option<(usize, u64)> {
+    let same = Some(after[group::KIND]).filter(|it| *it == before[group::KIND])?;
+    let (kind, begin) = current(same)?;
+    let calls = before[group::FINISHED].saturating_sub(begin);
+    Some((kind, calls.saturating_sub(after[group::TIMED])))
+}
+
 /// Forgets where the ranks of a record answer looks, before a copy leaves the user's folder.
 pub(crate) fn without_keys(words: &mut [u64]) {
     for group in (0..GROUPS).map(group_at) {

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
-use ringfold_types::limits;
+use ringfold_types::{Way, limits};
 
 use super::format::{
-    CALL_WORDS, FAILURES, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group, group_at,
+    CALL_WORDS, FAILURES, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group, group_at, untimed,
 };
 
 /// The record of one process.
@@ -38,6 +38,11 @@ pub struct Record {
     pub groups: Vec<RecordedGroup>,
     /// The number of groups that found no place.
     pub unrecorded: u64,
+    /// The nanoseconds for which calls waited. A wait counts once it has ended.
+    pub waited: u64,
+    /// The bytes sent by each way, and how often others took the place of a lost way. The order is
+    /// that of [`Way::all`].
+    pub traffic: Vec<[u64; 2]>,
     has_counter: bool,
     start: [u64; 3],
     copied: [u64; 3],
@@ -196,6 +201,8 @@ pub fn read_record(first: &[u8], second: &[u8]) -> Result<Record, InvalidRecord>
         links: events(LINKS, &copies),
         groups: (0..GROUPS).filter_map(|index| read_group(index, &copies)).collect(),
         unrecorded: words[at::UNRECORDED],
+        waited: words[at::WAITED],
+        traffic: traffic_of(&copies),
         has_counter: words[at::HAS_COUNTER] != 0,
         start: moment(at::START),
         copied: moment(at::COPIED),
@@ -215,6 +222,20 @@ pub(super) fn copies_of(first: &[u8], second: &[u8]) -> Result<[Vec<u64>; 2], In
         return Err(InvalidRecord("it is a record of another version of ringfold"));
     }
     Ok(copies)
+}
+
+/// The traffic in two copies of a record. Short calls of two ranks, whose ends have no times, send
+/// their bytes by shared memory.
+pub(super) fn traffic_of([first, second]: &[Vec<u64>; 2]) -> Vec<[u64; 2]> {
+    let (sent, lost) = first[at::TRAFFIC].split_at(Way::COUNT);
+    let mut traffic: Vec<[u64; 2]> = sent.iter().zip(lost).map(|it| [*it.0, *it.1]).collect();
+    for place in (0..GROUPS).map(group_at) {
+        let (before, after) = (&first[place.clone()], &second[place]);
+        let Some((_, calls)) = untimed(before, after) else { continue };
+        let bytes = calls.saturating_mul(after[group::BYTES_EACH]);
+        traffic[Way::Shm.index()][0] = traffic[Way::Shm.index()][0].saturating_add(bytes);
+    }
+    traffic
 }
 
 impl Record {

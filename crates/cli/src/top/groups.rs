@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringfold_bootstrap::{Record, RecordedCall, RecordedGroup};
 
+use super::traffic::{Sent, sent, waited};
 use super::verdict::{Awaited, Member};
 use crate::records::{Host, Job, Process, State, described, described_message, operation};
 
@@ -25,6 +26,10 @@ pub(crate) struct Row {
     pub(crate) text: String,
     pub(crate) bytes: Option<u64>,
     pub(crate) algorithm: Option<&'static str>,
+    /// The time for which the calls of the process have waited.
+    pub(crate) waited: Duration,
+    /// The traffic of the process.
+    pub(crate) sent: Vec<Sent>,
 }
 
 /// The groups of a job of which a living process is a member, oldest first. `earlier` is the first
@@ -60,7 +65,8 @@ pub(crate) fn groups(earlier: Option<&Job>, job: &Job) -> Vec<Group> {
             });
             let host = hosts.label(process);
             known.members.push(Member { host, ..member(process, group, before) });
-            known.rows.push(row(group));
+            let (waited, sent) = (waited(process), sent(before, process));
+            known.rows.push(Row { waited, sent, ..row(group) });
         }
     }
     groups.retain(|id, _| alive.contains(id));
@@ -108,7 +114,7 @@ fn row(group: &RecordedGroup) -> Row {
         return Row { text: "joining".to_owned(), ..Row::default() };
     };
     let (text, bytes, algorithm) = described(call);
-    Row { text, bytes, algorithm }
+    Row { text, bytes, algorithm, ..Row::default() }
 }
 
 /// The call in which a rank is.

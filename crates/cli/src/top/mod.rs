@@ -2,13 +2,17 @@
 //! a verdict on each job.
 //!
 //! * `groups`: the members of each group, from two looks at the records;
-//! * `verdict`: the judgement on a group.
+//! * `verdict`: the judgement on a group;
+//! * `traffic`: the bytes that processes send, and their waiting; `view`: the view on a terminal.
 
 mod groups;
+mod traffic;
 mod verdict;
+mod view;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +22,7 @@ use ringfold_bootstrap::{FarHost, look_around, record_folder_digest};
 use ringfold_transport::record_folder;
 
 use self::groups::{Group, groups};
+use self::traffic::{Sent, sent_by_all};
 use self::verdict::{Health, Verdict, judge, seconds};
 use crate::records::{Job, Process, State, described_message, jobs};
 
@@ -43,6 +48,19 @@ pub(crate) struct Args {
 pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
     remove_old_records();
     let wanted = args.job.as_deref();
+    if !args.json && io::stdin().is_terminal() && io::stdout().is_terminal() {
+        let last = view::show(|| look(wanted, |seen| Ok(text(seen))))?;
+        return Ok((String::new(), last as u8));
+    }
+    let show = |seen: &[Seen<'_>]| if args.json { json(seen) } else { Ok(text(seen)) };
+    look(wanted, show).map(|(text, worst)| (text, worst as u8))
+}
+
+/// Looks at the jobs, and shows them. Returns the worst verdict beside.
+fn look(
+    wanted: Option<&str>,
+    show: impl FnOnce(&[Seen<'_>]) -> anyhow::Result<String>,
+) -> anyhow::Result<(String, Health)> {
     let mut first = jobs(wanted)?;
     let (mut second, far) = thread::scope(|scope| {
         let look = |job: &Job| {
@@ -76,12 +94,12 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
         .iter()
         .map(|job| {
             let earlier = first.iter().find(|it| it.number() == job.number());
-            Seen::new(job, &groups(earlier, job), silent.remove(&job.number()).unwrap_or_default())
+            let silent = silent.remove(&job.number()).unwrap_or_default();
+            Seen::new(job, &groups(earlier, job), silent, sent_by_all(earlier, job))
         })
         .collect();
     let worst = seen.iter().map(|it| it.verdict.health).max().unwrap_or(Health::Healthy);
-    let text = if args.json { json(&seen)? } else { text(&seen) };
-    Ok((text, worst as u8))
+    Ok((show(&seen)?, worst))
 }
 
 /// The ranks of a group that are not seen.
@@ -118,10 +136,11 @@ struct Seen<'a> {
     silent: Silent,
     groups: Vec<(Group, Verdict)>,
     verdict: Verdict,
+    sent: Vec<Sent>,
 }
 
 impl<'a> Seen<'a> {
-    fn new(job: &'a Job, groups: &[Group], silent: Silent) -> Self {
+    fn new(job: &'a Job, groups: &[Group], silent: Silent, sent: Vec<Sent>) -> Self {
         let judged = groups.iter().map(|it| {
             let unseen = if it.id == silent.id { silent.ranks() } else { Vec::new() };
             (it.clone(), judge(&it.members, it.size, &unseen))
@@ -146,7 +165,7 @@ impl<'a> Seen<'a> {
                 (_, Some(it)) => Verdict::of(Health::Hung, format!("ended after: {}", it.text)),
             }
         });
-        Self { job, silent, groups, verdict }
+        Self { job, silent, groups, verdict, sent }
     }
 }
 
@@ -155,17 +174,18 @@ fn text(seen: &[Seen<'_>]) -> String {
     if seen.is_empty() {
         return "no job of this user runs on this host\n".to_owned();
     }
-    for Seen { job, silent, groups, verdict } in seen {
+    for Seen { job, silent, groups, verdict, sent } in seen {
         let _ = writeln!(text, "{}", job.title());
         let _ = writeln!(text, "{}: {}", verdict.health.name(), verdict.sentence);
+        let _ = writeln!(text, "{}", traffic::line(sent));
         silent.lines().iter().for_each(|line| text += &format!("{line}\n"));
         for (group, verdict) in groups {
             let Group { name, size, members, rows, .. } = group;
             let _ = writeln!(text, "\ngroup {name:?}, {size} ranks: {}", verdict.health.name());
             let _ = writeln!(
                 text,
-                "{:>6} {:<16} {:>8} {:<9} {:>8} {:>12} {:<16} {:>8}  operation",
-                "rank", "host", "PID", "state", "call", "bytes", "algorithm", "for"
+                "{:>6} {:<16} {:>8} {:<9} {:>8} {:>12} {:<16} {:>8} {:>8}  operation",
+                "rank", "host", "PID", "state", "call", "bytes", "algorithm", "for", "waited"
             );
             for (member, row) in members.iter().zip(rows) {
                 let late = if verdict.ranks.contains(&member.rank) { " <" } else { "" };
@@ -181,7 +201,8 @@ fn text(seen: &[Seen<'_>]) -> String {
                 let bytes = row.bytes.map_or_else(|| "-".to_owned(), |it| it.to_string());
                 let _ = writeln!(
                     text,
-                    "{:>6} {:<16} {:>8} {:<9} {:>8} {bytes:>12} {:<16} {:>8}  {operation}{late}",
+                    "{:>6} {:<16} {:>8} {:<9} {:>8} {bytes:>12} {:<16} {:>8} {:>8}  \
+                    {operation}{late}",
                     member.rank,
                     member.host.as_deref().unwrap_or("-"),
                     member.pid,
@@ -189,6 +210,7 @@ fn text(seen: &[Seen<'_>]) -> String {
                     format!("#{}", member.seq),
                     row.algorithm.unwrap_or("-"),
                     seconds(age),
+                    seconds(row.waited),
                 );
             }
         }
@@ -198,10 +220,23 @@ fn text(seen: &[Seen<'_>]) -> String {
     text
 }
 
+/// The traffic of each way.
+fn ways(sent: &[Sent]) -> Vec<serde_json::Value> {
+    let of_way = |Sent { way, rate, failovers }: &Sent| {
+        serde_json::json!({
+            "transport": way.transport(),
+            "rail": way.rail(),
+            "bytes_per_second": rate,
+            "failovers": failovers,
+        })
+    };
+    sent.iter().map(of_way).collect()
+}
+
 fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
     let jobs: Vec<_> = seen
         .iter()
-        .map(|Seen { job, silent, groups, verdict }| {
+        .map(|Seen { job, silent, groups, verdict, sent }| {
             let groups: Vec<_> = groups
                 .iter()
                 .map(|(group, verdict)| {
@@ -217,6 +252,8 @@ fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
                             "bytes": row.bytes,
                             "algorithm": row.algorithm,
                             "seconds": member.age.as_secs_f64(),
+                            "waited_seconds": row.waited.as_secs_f64(),
+                            "sends": ways(&row.sent),
                             "awaits": member.awaited.map(|it| serde_json::json!({
                                 "is_sent": it.message.is_sent,
                                 "peer": it.message.peer,
@@ -243,6 +280,7 @@ fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
                 "sentence": verdict.sentence,
                 "late": verdict.ranks,
                 "unseen": silent.lines(),
+                "sends": ways(sent),
                 "groups": groups,
             })
         })
