@@ -109,6 +109,11 @@ pub(crate) struct Args {
     /// computation in between, and the part of the call that the computation hides
     #[arg(long)]
     pub(crate) overlap: bool,
+    /// Add columns: the parts of the time of calls out of place, as means of the ranks. A rank
+    /// waits while nothing moves, and combines elements; all else is moving. Beside them
+    /// stand the rank that waits least, for which others may wait, and the time by the prices
+    #[arg(long)]
+    pub(crate) profile: bool,
     /// Add a column: the algorithm that ran
     #[arg(long)]
     pub(crate) algo: bool,
@@ -183,6 +188,9 @@ impl Args {
             }
             () if self.overlap && !matches!(test, Test::Collective(_)) => {
                 format!("--overlap: only collectives with equal parts can be started, not {test}")
+            }
+            () if self.profile && !matches!(test, Test::Collective(_)) => {
+                format!("--profile: only collectives with equal parts have profiles, not {test}")
             }
             () if self.overlap && (agg_iters > 1 || local_register > 0) => {
                 "--overlap: started calls own ordinary buffers, each of its own; give -m 1 and -R 0"
@@ -301,6 +309,8 @@ mod tests {
         }
         let messages = args("perf --overlap").unwrap().refusal(Test::SendRecv).unwrap();
         assert!(messages.starts_with("--overlap: only collectives"), "{messages}");
+        let messages = args("perf --profile").unwrap().refusal(Test::AllToAllV).unwrap();
+        assert!(messages.starts_with("--profile: only collectives"), "{messages}");
         assert!(args("perf -R 2").unwrap().refusal(Test::SendRecv).unwrap().starts_with("-R 2:"));
     }
 

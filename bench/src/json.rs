@@ -76,6 +76,19 @@ fn result(args: &Args, row: &Row) -> Value {
             "hidden_pct": overlap.percent(),
         });
     }
+    if let Some(parts) = &row.parts {
+        let [waiting, moving, combining] = parts.means();
+        let (least, rank) = parts.least_waiting();
+        result["profile"] = json!({
+            "waiting_us": waiting,
+            "moving_us": moving,
+            "combining_us": combining,
+            "least_waiting_us": least,
+            "least_waiting_rank": rank,
+            "expected_us": parts.expected,
+            "of_ranks_us": parts.of_ranks,
+        });
+    }
     let halves =
         [("out_of_place_per_iter", &row.out_of_place), ("in_place_per_iter", &row.in_place)];
     for (name, half) in halves {

@@ -100,6 +100,11 @@ fn extra_head(args: &Args) -> [String; 3] {
         head[1] += "   alone  compute  overlap ";
         head[2] += "    (us)     (us)      (%) ";
     }
+    if args.profile {
+        head[0] += "      profile, out-of-place (means of ranks)           ";
+        head[1] += " waiting    least  of rank   moving  combine  expected ";
+        head[2] += "    (us)     (us)               (us)     (us)      (us) ";
+    }
     if args.algo {
         head[1] += "           algorithm ";
     }
@@ -136,6 +141,13 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
     if let Some(overlap) = row.overlap {
         let columns = [overlap.alone_us, overlap.computing_us, overlap.percent()];
         text.extend(columns.map(|value| format!("  {}", number(value, 7))));
+    }
+    if let Some(parts) = &row.parts {
+        let ([waiting, moving, combining], (least, rank)) = (parts.means(), parts.least_waiting());
+        let [waiting, least, moving, combining] =
+            [waiting, least, moving, combining].map(|value| number(value, 7));
+        let expected = parts.expected.map_or_else(|| "-".to_owned(), |it| number(it, 8));
+        text += &format!("  {waiting}  {least}  {rank:>7}  {moving}  {combining}  {expected:>8}");
     }
     if args.algo {
         text += &format!("  {:>18}", row.algorithm);

@@ -1,8 +1,8 @@
 //! Times and checks one call.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ringfold::{Call, Collective, Communicator, Error, Rank, ReduceOp};
+use ringfold::{Call, Collective, Communicator, Error, ProfiledCalls, Rank, ReduceOp};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::Args;
@@ -22,6 +22,7 @@ pub(crate) struct Row {
     pub(crate) out_of_place: Half,
     pub(crate) in_place: Half,
     pub(crate) overlap: Option<Overlap>,
+    pub(crate) parts: Option<Parts>,
     /// The time of day after the last call.
     pub(crate) end: String,
 }
@@ -57,6 +58,29 @@ impl Overlap {
     pub(crate) fn percent(self) -> f64 {
         let shown = (self.computing_us - self.alone_us) / self.alone_us;
         (100.0 * (1.0 - shown)).clamp(0.0, 100.0)
+    }
+}
+
+/// The parts of the time of calls out of place, in microseconds per call.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    /// Waiting, moving and combining of each rank.
+    pub(crate) of_ranks: Vec<[f64; 3]>,
+    /// The time by the prices; `None` if they do not tell it.
+    pub(crate) expected: Option<f64>,
+}
+
+impl Parts {
+    /// The means of the ranks.
+    pub(crate) fn means(&self) -> [f64; 3] {
+        let mean = |part: usize| self.of_ranks.iter().map(|it| it[part]).sum::<f64>();
+        [0, 1, 2].map(|part| mean(part) / self.of_ranks.len() as f64)
+    }
+
+    /// The shortest waiting of a rank, and that rank.
+    pub(crate) fn least_waiting(&self) -> (f64, usize) {
+        let of_ranks = self.of_ranks.iter().enumerate().map(|(rank, it)| (it[0], rank));
+        of_ranks.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default()
     }
 }
 
@@ -114,8 +138,9 @@ impl<'a> Runner<'a> {
             Some(window) => self.comm.algorithm_in(window, call),
         };
         let overlap = if self.args.overlap { Some(self.overlap(call)?) } else { None };
+        let parts = if self.args.profile { Some(self.profile(call)?) } else { None };
         let (test, call, end) = (self.test, *call, timestamp());
-        Ok(Row { test, call, bytes, algorithm, out_of_place, in_place, overlap, end })
+        Ok(Row { test, call, bytes, algorithm, out_of_place, in_place, overlap, parts, end })
     }
 
     fn half(&mut self, call: &Call, bytes: usize, in_place: bool) -> Result<Half, Error> {
@@ -196,6 +221,22 @@ impl<'a> Runner<'a> {
         }
         self.comm.all_reduce(&mut times, ReduceOp::Max)?;
         Ok((percentile(&mut times, 0.5), percentile(&mut times, 0.99)))
+    }
+
+    /// Profiles iterations out of place back to back.
+    fn profile(&mut self, call: &Call) -> Result<Parts, Error> {
+        self.comm.barrier()?;
+        self.comm.begin_profile()?;
+        (0..self.args.iters).try_for_each(|_| self.perform_iteration(call, false))?;
+        let kinds = self.comm.end_profile()?.kinds;
+        let calls = self.args.iters * self.args.agg_iters;
+        let per_call = |time: Duration| time.as_secs_f64() * 1e6 / calls as f64;
+        let sum = |part: fn(&ProfiledCalls) -> Duration| per_call(kinds.iter().map(part).sum());
+        let own = [sum(|it| it.waiting), sum(ProfiledCalls::moving), sum(|it| it.combining)];
+        let mut of_ranks = vec![own; self.comm.size()];
+        self.comm.all_gather_into(&[own], &mut of_ranks)?;
+        let expected = kinds.iter().map(|it| it.expected).sum::<Option<Duration>>().map(per_call);
+        Ok(Parts { of_ranks, expected })
     }
 
     /// Times started calls out of place, alone and with a computation.

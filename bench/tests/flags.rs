@@ -186,3 +186,33 @@ fn a_sibling_that_stands_alone_names_what_it_lacks() {
     assert!(errors.starts_with(&lacking) && errors.contains("No such file"), "{errors}");
     assert_eq!(output.code(), 2);
 }
+
+/// The columns of `--profile` stand behind those of nccl-tests, and the parts fill the time.
+#[test]
+fn a_profile_has_the_parts_of_the_time() {
+    let folder = Folder::new();
+    let file = folder.path().join("x.json");
+    for name in ["allreduce", "broadcast"] {
+        let sizes = "--ranks 2 -b 64K -e 4M -f 64 -n 5 -w 1";
+        let table = table(name, &format!("{sizes} --profile --algo -J {}", file.display()));
+        let rows = rows(&table);
+        // Five words, two halves of four, six of the profile, and the algorithm.
+        assert!(rows.len() == 2 && rows.iter().all(|row| row.len() == 5 + 8 + 6 + 1), "{table}");
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        for (result, row) in json["results"].as_array().unwrap().iter().zip(&rows) {
+            let profile = &result["profile"];
+            let of_ranks = profile["of_ranks_us"].as_array().unwrap();
+            let of = |rank: usize, part: usize| of_ranks[rank][part].as_f64().unwrap();
+            let mean = |part: usize| (of(0, part) + of(1, part)) / 2.0;
+            for (name, part) in [("waiting_us", 0), ("moving_us", 1), ("combining_us", 2)] {
+                let seen = profile[name].as_f64().unwrap();
+                assert!((seen - mean(part)).abs() <= 1e-6 * seen, "{result}");
+            }
+            assert_eq!(mean(2) > 0.0, name == "allreduce", "{result}");
+            assert!(mean(1) > 0.0, "{result}");
+            let least = profile["least_waiting_rank"].as_u64().unwrap();
+            assert_eq!(row[15], least.to_string(), "{table}");
+            assert!(of(usize::from(least == 1), 0) <= of(usize::from(least == 0), 0), "{result}");
+        }
+    }
+}

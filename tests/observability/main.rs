@@ -186,7 +186,7 @@ fn the_commands_of_the_page_work() {
     let page = fs::read_to_string(page).unwrap();
     let odd = page.split("\n```").skip(1).step_by(2);
     let commands: Vec<_> = odd.filter_map(|block| block.strip_prefix("sh\n")).collect();
-    assert_eq!(commands.len(), 4, "top, top --json, inspect, and a trace");
+    assert_eq!(commands.len(), 5, "top, top --json, inspect, a profile and a trace");
     let home = Home::new();
     let rank = program::own("rank");
     let train = format!("#!/bin/sh\nexec {} differ 8 20\n", rank.display());
@@ -195,6 +195,7 @@ fn the_commands_of_the_page_work() {
     let may_run = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&train_at, may_run).unwrap();
     let folder = program::binary("ringfold").parent().unwrap().to_owned();
+    assert_eq!(program::binary("allreduce-perf").parent(), Some(&*folder));
     let path = format!("{}:/usr/bin:/bin", folder.display());
     let run = |command: &str| {
         let mut shell = Command::new("sh");
@@ -213,8 +214,10 @@ fn the_commands_of_the_page_work() {
     assert!(text.contains("differ from call #22 on"), "{outcome:?}");
     let sides = text.lines().find(|line| line.contains("#22 *")).unwrap();
     assert!(sides.contains("allreduce") && sides.contains("broadcast"), "{outcome:?}");
-    // These ranks fail again.
     let outcome = run(commands[3]);
+    assert!(outcome.status.success() && outcome.stdout.contains("of rank"), "{outcome:?}");
+    // These ranks fail again.
+    let outcome = run(commands[4]);
     let text = fs::read_to_string(home.path().join("trace.json"));
     trace::Trace::check(&text.unwrap_or_else(|e| panic!("{e}: {outcome:?}")));
 }

@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfold_bootstrap::{CallName, CallWindows};
+use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows, select_uneven, sum_bytes,
 };
@@ -183,6 +185,30 @@ impl ScheduleCache {
         self.latest = None;
     }
 
+    /// Forgets which request was the latest, but no compiled call.
+    pub(crate) fn forget_latest(&mut self) {
+        self.latest = None;
+    }
+
+    /// The time of the latest call by the prices of `layout`; `None` if they do not tell it.
+    pub(crate) fn expected(&self, layout: &Layout) -> Option<Duration> {
+        let CompiledCall { call, uneven, program, .. } = self.latest();
+        let call = &unscaled(call);
+        let known = Algorithm::of(call.collective).iter();
+        let algorithm = known
+            .filter(|_| uneven.is_none())
+            .find(|it| it.name == program.algorithm() && it.has_estimate(layout))?;
+        Some(price(algorithm, call, layout, self.chunk(call, layout)))
+    }
+
+    /// The elements of a chunk of a call.
+    fn chunk(&self, call: &Call, layout: &Layout) -> usize {
+        match self.chunk_bytes {
+            Some(bytes) => (bytes / sum_bytes(call, layout)).max(1),
+            None => chunk_len(call, layout),
+        }
+    }
+
     /// Whether the request repeats the latest one. It then needs no checks.
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
@@ -285,10 +311,7 @@ impl ScheduleCache {
             None => self.choose(&call, key.memory, layout),
         };
         let means = Means::of(algorithm, layout);
-        let chunk = match self.chunk_bytes {
-            Some(bytes) => (bytes / sum_bytes(&call, layout)).max(1),
-            None => chunk_len(&call, layout),
-        };
+        let chunk = self.chunk(&call, layout);
         tracing::debug!("{}: {algorithm}, chunks of {chunk} elements", key.call);
         let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target {
@@ -403,6 +426,14 @@ impl CompiledCall {
         match self.uneven {
             Some(call) => Operation::Uneven { call, seq },
             None => Operation::Call { call: self.call, seq },
+        }
+    }
+
+    /// The name of the collective, as in `allgatherv`.
+    pub(crate) const fn collective(&self) -> &'static str {
+        match &self.uneven {
+            Some(call) => call.collective.name(),
+            None => self.call.collective.name(),
         }
     }
 

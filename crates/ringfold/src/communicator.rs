@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::health::Health;
 use crate::lineage::Lineage;
+use crate::profile::Profile;
 use crate::requests::{Job, Slot};
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
@@ -362,6 +363,51 @@ impl Communicator {
         }
     }
 
+    /// Begins a profile of this rank's calls, in place of one that has begun before. First waits
+    /// for the collectives that were started. Ranks may do so independently of each other.
+    ///
+    /// Each call then reads the clock several times, and looks up its schedule. Without a profile
+    /// calls do nothing for it. A profile is a pair of methods rather than a closure, because a
+    /// span of a training loop often begins and ends in different functions.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process.
+    pub fn begin_profile(&mut self) -> Result<(), Error> {
+        let core = &mut self.engine()?.core;
+        core.profile = Some(Box::default());
+        core.cache.forget_latest();
+        Ok(())
+    }
+
+    /// Ends the profile, and returns it. It is empty if none had begun. First waits for the
+    /// collectives that were started.
+    ///
+    /// A rank on which the others wait has the shortest waiting time of all. Where a network is
+    /// slower than the ranks, all of them wait alike.
+    ///
+    /// ```
+    /// use ringfold::{ReduceOp, local};
+    ///
+    /// let profiles = local::run(2, |comm| {
+    ///     comm.begin_profile().unwrap();
+    ///     for _ in 0..10 {
+    ///         comm.all_reduce(&mut vec![1.0_f32; 1 << 16], ReduceOp::Sum).unwrap();
+    ///     }
+    ///     comm.end_profile().unwrap()
+    /// })?;
+    /// let calls = profiles[0].kinds[0];
+    /// assert_eq!((calls.operation, calls.calls), ("allreduce", 10));
+    /// assert_eq!(calls.waiting + calls.moving() + calls.combining, calls.time);
+    /// println!("{}", profiles[0]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process.
+    pub fn end_profile(&mut self) -> Result<Profile, Error> {
+        Ok(self.engine()?.core.profile.take().map_or_else(Profile::default, |it| *it))
+    }
+
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
     /// all ranks then return [`Error::Failed`] with
     /// [`FailureCause::Aborted`](crate::FailureCause::Aborted), after one message to rank 0 and one
@@ -575,14 +621,26 @@ impl Engine {
             |seq| request.operation(seq),
             |it| {
                 if !it.core.cache.is_latest(request) {
-                    // The cache of a failed communicator is empty, so each of its calls comes here.
-                    it.health.check()?;
-                    it.core.compile(request, it.health.watch())?;
+                    return it.perform_new(request, user);
                 }
                 let outcome = it.core.begin(request, user, it.health.watch());
                 outcome.map_err(|error| it.fail_in(it.core.operation(), error))
             },
         )
+    }
+
+    /// Performs a request that is not the latest, or is profiled.
+    #[cold]
+    fn perform_new(&mut self, request: Request<'_>, user: User<'_, '_>) -> Result<(), Error> {
+        // The cache of a failed communicator is empty, so each of its calls comes here.
+        self.health.check()?;
+        let Self { core, health, .. } = self;
+        core.compile(request, health.watch())?;
+        let outcome = match core.profile {
+            None => core.begin(request, user, health.watch()),
+            Some(_) => core.begin_profiled(request, user, health.watch()),
+        };
+        outcome.map_err(|error| self.fail_in(self.core.operation(), error))
     }
 }
 

@@ -66,7 +66,8 @@
 //! of a failure (`lineage` has their descent), and `store` those of ranks that
 //! share a store. `shared` has windows, `registered` has registered buffers, and `setup` makes
 //! communicators by the settings of `config`. `guard` ends a communicator whose operation fails or
-//! panics, `health` keeps its failure, and `watch` detects that the job has failed.
+//! panics, `health` keeps its failure, and `watch` detects that the job has failed. `profile` adds
+//! up the times that `timing` takes of calls.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -97,6 +98,7 @@ mod packs;
 mod panic_tests;
 mod parts;
 mod point_to_point;
+mod profile;
 mod recovery;
 mod registered;
 mod requests;
@@ -105,6 +107,7 @@ mod setup;
 mod shared;
 mod store;
 mod ticket;
+mod timing;
 mod trace;
 mod uneven;
 mod unique_id;
@@ -120,6 +123,7 @@ pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use point_to_point::{ANY_SOURCE, ANY_TAG, Received};
+pub use profile::{Profile, ProfiledCalls};
 pub use registered::Registered;
 pub use requests::{
     Failed, Prepared, Request, Scope, Started, test_all, wait_all, wait_any, wait_some,
@@ -166,6 +170,7 @@ pub mod errors {
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/embedding.md")]
 #[doc = include_str!("../../../docs/groups.md")]
+#[doc = include_str!("../../../docs/observability.md")]
 #[doc = include_str!("../../../docs/overlap.md")]
 #[doc = include_str!("../../../docs/point-to-point.md")]
 #[doc = include_str!("../../../docs/recovery.md")]

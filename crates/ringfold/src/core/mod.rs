@@ -3,10 +3,10 @@
 mod started;
 
 use std::mem::ManuallyDrop;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::CallName;
-use ringfold_collectives::Stepper;
+use ringfold_collectives::{Blocks, Stepper};
 use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::{Exchanged, Window, sent};
@@ -21,7 +21,9 @@ use crate::config::Config;
 use crate::error::{CallError, Error, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::messages::{Alone, Beside, Exchange, Post};
+use crate::profile::{Profile, ProfiledCalls};
 use crate::router::Router;
+use crate::timing::{Timer, Timing, Untimed};
 use crate::watch::Watch;
 
 /// Performs the calls of a rank, one after the other. The communicator checks them, and turns their
@@ -37,6 +39,9 @@ pub(crate) struct Core {
     /// The time that a call may take.
     pub(crate) timeout: Duration,
     pub(crate) wait_policy: WaitPolicy,
+    /// The profile to which calls add their times. While there is one, no call is the latest
+    /// between two calls. So calls without a profile need no look at it.
+    pub(crate) profile: Option<Box<Profile>>,
     /// The state of a program that runs. It has none between calls.
     stepper: Stepper,
     scratch: AlignedBytes,
@@ -72,6 +77,7 @@ impl Core {
             seq: 0,
             timeout: config.timeout,
             wait_policy: WaitPolicy::new(occupancy, shares_memory),
+            profile: None,
             stepper: Stepper::new(),
             scratch: AlignedBytes::default(),
             scaled: AlignedBytes::default(),
@@ -103,7 +109,8 @@ impl Core {
 
     /// Performs the request that is the latest of the cache. Blocks. A call of two ranks that is
     /// one exchange usually ends here.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a part of the shortest calls")]
+    #[inline(always)]
     pub(crate) fn begin(
         &mut self,
         request: Request<'_>,
@@ -123,10 +130,58 @@ impl Core {
                 return Ok(());
             }
         }
-        match Preparation::of(request.call, request.place) {
-            Preparation::Nothing => self.run(request.place, tag, exchanged, &mut user, watch),
-            preparation => self.run_prepared(request.place, preparation, tag, user, watch),
+        self.go_on(request, (tag, exchanged), user, watch, Untimed)
+    }
+
+    /// Runs a call that has begun to its end, after the exchange of its first cache line. Blocks.
+    #[inline]
+    fn go_on(
+        &mut self,
+        request: Request<'_>,
+        (tag, exchanged): (u32, Exchanged),
+        mut user: User<'_, '_>,
+        watch: &Watch,
+        timing: impl Timing,
+    ) -> Result<(), CallError> {
+        let place = request.place;
+        match Preparation::of(request.call, place) {
+            Preparation::Nothing => self.run((place, tag), exchanged, &mut user, watch, timing),
+            preparation => self.run_prepared((place, tag), preparation, user, watch, timing),
         }
+    }
+
+    /// Performs the request that is the latest of the cache, and adds its times to the profile.
+    /// Blocks.
+    #[cold]
+    pub(crate) fn begin_profiled(
+        &mut self,
+        request: Request<'_>,
+        user: User<'_, '_>,
+        watch: &Watch,
+    ) -> Result<(), CallError> {
+        let (since, timer) = (Instant::now(), &Timer::default());
+        let compiled = self.cache.latest();
+        self.seq += 1;
+        let tag = compiled.begin(watch, self.seq, request.mark);
+        self.go_on(request, (tag, Exchanged::Nothing), user, watch, timer)?;
+        let time = since.elapsed();
+        let (expected, compiled) = (self.cache.expected(&self.layout), self.cache.latest());
+        let (call, size) = (&compiled.call, self.layout.size());
+        let longest = || call.input_len(size).max(call.output_len(size));
+        let elements = request.blocks.map_or_else(longest, Blocks::total);
+        let calls = ProfiledCalls {
+            operation: compiled.collective(),
+            algorithm: compiled.program.algorithm(),
+            calls: 1,
+            bytes: (elements * call.data_type.bytes()) as u64,
+            time,
+            waiting: timer.waiting(),
+            combining: timer.combining_time(),
+            expected,
+        };
+        self.profile.iter_mut().for_each(|profile| profile.add(calls));
+        self.cache.forget_latest();
+        Ok(())
     }
 
     /// Scales the input of a call that has begun, or copies it where the call does not work in
@@ -134,11 +189,11 @@ impl Core {
     #[cold]
     fn run_prepared(
         &mut self,
-        place: Place,
+        (place, tag): (Place, u32),
         preparation: Preparation,
-        tag: u32,
         user: User<'_, '_>,
         watch: &Watch,
+        timing: impl Timing,
     ) -> Result<(), CallError> {
         let compiled = self.cache.latest();
         match user {
@@ -149,7 +204,7 @@ impl Core {
                     buffers.prepared(preparation, true, &compiled.program, &mut copy);
                 let place = Place::of(&prepared);
                 let user = &mut User::Private(&mut prepared);
-                let outcome = self.run(place, tag, Exchanged::Nothing, user, watch);
+                let outcome = self.run((place, tag), Exchanged::Nothing, user, watch, timing);
                 self.scaled = ManuallyDrop::into_inner(copy);
                 outcome
             }
@@ -160,7 +215,7 @@ impl Core {
                 };
                 scale(compiled.call.data_type, output.write(range.clone()), from, factor);
                 let user = &mut User::Windows { input: None, output, range };
-                self.run(place, tag, Exchanged::Nothing, user, watch)
+                self.run((place, tag), Exchanged::Nothing, user, watch, timing)
             }
         }
     }
@@ -168,17 +223,17 @@ impl Core {
     /// Runs a call that has begun to its end. Blocks.
     fn run(
         &mut self,
-        place: Place,
-        tag: u32,
+        (place, tag): (Place, u32),
         exchanged: Exchanged,
         user: &mut User<'_, '_>,
         watch: &Watch,
+        timing: impl Timing,
     ) -> Result<(), CallError> {
         let compiled = self.cache.latest();
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
         let call = RunCall { compiled, layout, rank, tag, seq: self.seq, is_flipped };
         let finding = {
-            let mut run = Run::new(call, &mut self.scratch, &mut self.stepper);
+            let mut run = Run::new(call, &mut self.scratch, &mut self.stepper, timing);
             run.add_user(user, place);
             match compiled.means {
                 Means::Staging => run.add_staging(&mut self.staging),
@@ -192,17 +247,17 @@ impl Core {
             }
             let (router, policy) = (&mut self.router, &mut self.wait_policy);
             if self.post.is_idle() {
-                block_on(&mut run, router, watch, policy, self.timeout)?;
+                block_on(&mut run, router, watch, policy, self.timeout, timing)?;
             } else {
                 let beside = &mut Beside { work: &mut run, post: &mut self.post };
-                block_on(beside, router, watch, policy, self.timeout)?;
+                block_on(beside, router, watch, policy, self.timeout, timing)?;
                 self.post.note_flushed(self.router.is_flushed());
             }
             run.end()
         };
         if let Some(finding) = finding {
             self.choose_again(finding, watch);
-            return self.run(place, tag, Exchanged::Nothing, user, watch);
+            return self.run((place, tag), Exchanged::Nothing, user, watch, timing);
         }
         self.is_staging_flipped ^= compiled.program.flips_staging();
         watch.finished(self.seq);
@@ -257,9 +312,10 @@ impl Core {
     ) -> Result<(), CallError> {
         let Self { router, wait_policy: policy, timeout, post, .. } = self;
         if post.is_idle() {
-            block_on(work, router, watch, policy, *timeout)
+            block_on(work, router, watch, policy, *timeout, Untimed)
         } else {
-            block_on(&mut Beside { work, post: &mut *post }, router, watch, policy, *timeout)?;
+            let beside = &mut Beside { work, post: &mut *post };
+            block_on(beside, router, watch, policy, *timeout, Untimed)?;
             post.note_flushed(router.is_flushed());
             Ok(())
         }
@@ -268,7 +324,7 @@ impl Core {
     /// Performs the messages of a blocking call, while nothing else is under way. Blocks.
     pub(crate) fn exchange_alone(&mut self, watch: &Watch) -> Result<(), CallError> {
         let Self { router, wait_policy: policy, timeout, post, .. } = self;
-        block_on(&mut Alone(&mut *post), router, watch, policy, *timeout)?;
+        block_on(&mut Alone(&mut *post), router, watch, policy, *timeout, Untimed)?;
         post.note_flushed(true);
         Ok(())
     }

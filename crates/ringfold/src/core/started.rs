@@ -13,6 +13,7 @@ use crate::error::{CallError, Operation};
 use crate::execute::{Run, RunCall, Suspended, Work};
 use crate::messages::{Exchange, Exchanging, Sides};
 use crate::router::Router;
+use crate::timing::Untimed;
 use crate::uneven::{Reducing, Reduction};
 use crate::watch::Watch;
 
@@ -188,7 +189,7 @@ impl Core {
         call: &Call,
         begun: &mut BegunCall,
         mut buffers: Buffers<'_>,
-        part: impl FnOnce(Run<'_>, &mut Router) -> Result<R, CallError>,
+        part: impl FnOnce(Run<'_, Untimed>, &mut Router) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let preparation = Preparation::of(call, Place::of(&buffers));
         let compiled = self.cache.latest();
@@ -203,8 +204,8 @@ impl Core {
         let suspended = begun.run.take();
         let is_new = suspended.is_none();
         let mut run = match suspended {
-            Some(suspended) => Run::resume(run_call, scratch, stepper, suspended),
-            None => Run::new(run_call, scratch, stepper),
+            Some(suspended) => Run::resume(run_call, scratch, stepper, suspended, Untimed),
+            None => Run::new(run_call, scratch, stepper, Untimed),
         };
         run.add_user(&mut user, place);
         match compiled.means {

@@ -10,6 +10,7 @@ use ringfold_transport::ticks;
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
 use crate::error::CallError;
 use crate::router::{Router, WAKE_FDS_MAX};
+use crate::timing::Timing;
 use crate::watch::Watch;
 
 /// Work that a waiting caller advances.
@@ -73,10 +74,11 @@ pub(crate) trait Drive {
 }
 
 /// One piece of work over the transports.
-struct Driven<'w, W> {
+struct Driven<'w, W, T> {
     work: &'w mut W,
     router: &'w mut Router,
     watch: &'w Watch,
+    timing: T,
 }
 
 /// Advances `work` until it is done and the transports have sent all of its bytes. Waits while
@@ -91,12 +93,14 @@ pub(crate) fn block_on(
     watch: &Watch,
     policy: &mut WaitPolicy,
     timeout: Duration,
+    timing: impl Timing,
 ) -> Result<(), CallError> {
     work.lease(router);
-    let outcome = match work.advance(router, watch, usize::MAX) {
-        Ok(Progress::Done) if work.is_flushed(router) => Ok(()),
+    let mut driven = Driven { work, router, watch, timing };
+    let outcome = match driven.advance() {
+        Ok(Progress::Done) if driven.is_flushed() => Ok(()),
         Ok(_) => {
-            let finished = finish(&mut Driven { work, router, watch }, policy, timeout);
+            let finished = finish(&mut driven, policy, timeout);
             watch.has_waited();
             finished
         }
@@ -202,10 +206,11 @@ pub(crate) fn finish(
     }
 }
 
-impl<W: Work> Drive for Driven<'_, W> {
+impl<W: Work, T: Timing> Drive for Driven<'_, W, T> {
     #[inline]
     fn advance(&mut self) -> Result<Progress, CallError> {
-        self.work.advance(self.router, self.watch, usize::MAX)
+        let Self { work, router, watch, timing } = self;
+        timing.attempt(|| work.advance(router, watch, usize::MAX), has_moved)
     }
 
     #[inline]
@@ -215,7 +220,8 @@ impl<W: Work> Drive for Driven<'_, W> {
 
     #[inline]
     fn poll(&mut self) -> Result<bool, CallError> {
-        Ok(self.router.poll()?)
+        let Self { router, timing, .. } = self;
+        Ok(timing.attempt(|| router.poll(), |polled| !matches!(polled, Ok(false)))?)
     }
 
     #[inline]
@@ -228,9 +234,9 @@ impl<W: Work> Drive for Driven<'_, W> {
     }
 
     fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
-        let Self { work, router, watch } = self;
-        router.arm();
-        let awake = is_awake(*work, router, watch);
+        self.router.arm();
+        let awake = self.is_awake();
+        let Self { work, router, watch, .. } = self;
         let parked = if matches!(awake, Ok(false)) {
             let longest = work.park_limit();
             work.awaited().into_iter().for_each(|message| watch.waits(message));
@@ -249,6 +255,22 @@ impl<W: Work> Drive for Driven<'_, W> {
     }
 }
 
+impl<W: Work, T: Timing> Driven<'_, W, T> {
+    /// Whether something moves after all. Peers ring this rank from now on.
+    fn is_awake(&mut self) -> Result<bool, CallError> {
+        let polled = self.poll()?;
+        let awake = match self.advance()? {
+            Progress::Moved => true,
+            Progress::Done => polled || self.is_flushed(),
+            Progress::Idle => polled,
+        };
+        if !awake {
+            self.work.check_peers(self.router, self.watch)?;
+        }
+        Ok(awake)
+    }
+}
+
 /// Parks until a peer, a cause or `other` wakes this rank, or for `limit`. Whether it was woken.
 pub(crate) fn park_on(
     router: &Router,
@@ -263,16 +285,7 @@ pub(crate) fn park_on(
     park(&fds, limit)
 }
 
-/// Whether something moves after all. Peers ring this rank from now on.
-fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<bool, CallError> {
-    let polled = router.poll()?;
-    let awake = match work.advance(router, watch, usize::MAX)? {
-        Progress::Moved => true,
-        Progress::Done => polled || work.is_flushed(router),
-        Progress::Idle => polled,
-    };
-    if !awake {
-        work.check_peers(router, watch)?;
-    }
-    Ok(awake)
+/// Whether an attempt has moved something, or failed.
+const fn has_moved(progress: &Result<Progress, CallError>) -> bool {
+    !matches!(progress, Ok(Progress::Idle))
 }

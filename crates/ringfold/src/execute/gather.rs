@@ -10,6 +10,7 @@ use super::ports::CallPorts;
 use crate::buffers::{BufferMap, Buffers, Place, User};
 use crate::error::CallError;
 use crate::router::Router;
+use crate::timing::Untimed;
 use crate::watch::Watch;
 
 /// Ranks up to which each rank sends its byte to all others directly.
@@ -66,7 +67,8 @@ impl Gather {
         let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
         buffers.add_user(&self.program, false, &mut user, place);
         let (kernel, buffers) = (&self.kernel, &mut buffers);
-        let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed: &[] };
+        let mut ports =
+            CallPorts { router, watch, kernel, tag, buffers, handed: &[], timing: Untimed };
         self.stepper.advance(&self.program, &mut ports, budget)
     }
 }

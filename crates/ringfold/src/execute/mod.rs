@@ -30,11 +30,12 @@ use crate::buffers::{AlignedBytes, BufferMap, Place, User};
 use crate::cache::{CompiledCall, Means};
 use crate::error::CallError;
 use crate::router::Router;
+use crate::timing::Timing;
 use crate::watch::Watch;
 use ringfold_innetwork::member::{Begun, LaneReduction};
 
 /// A run that has begun.
-pub(crate) struct Run<'c> {
+pub(crate) struct Run<'c, T> {
     call: RunCall<'c>,
     stepper: &'c mut Stepper,
     buffers: BufferMap<'c>,
@@ -45,6 +46,7 @@ pub(crate) struct Run<'c> {
     /// The lanes that hand over chunks to a provider that was not given up, as a mask.
     offloaded: u8,
     phase: Phase,
+    timing: T,
 }
 
 /// The call of a run.
@@ -102,16 +104,17 @@ pub(crate) enum Finding {
     GroupLost,
 }
 
-impl<'c> Run<'c> {
+impl<'c, T: Timing> Run<'c, T> {
     /// A run that has none of the caller's memory yet.
     #[inline]
     pub(crate) fn new(
         call: RunCall<'c>,
         scratch: &'c mut AlignedBytes,
         stepper: &'c mut Stepper,
+        timing: T,
     ) -> Self {
         stepper.start(&call.compiled.program);
-        Self::resume(call, scratch, stepper, Suspended::BEGUN)
+        Self::resume(call, scratch, stepper, Suspended::BEGUN, timing)
     }
 
     /// A run that was suspended, without any memory of the caller or of peers.
@@ -121,10 +124,11 @@ impl<'c> Run<'c> {
         scratch: &'c mut AlignedBytes,
         stepper: &'c mut Stepper,
         Suspended { reads_peers, offloaded, phase }: Suspended,
+        timing: T,
     ) -> Self {
         let CompiledCall { program, scratch_bytes, .. } = call.compiled;
         let buffers = BufferMap::new(program, scratch.exactly(*scratch_bytes));
-        Self { call, stepper, buffers, staging: None, reads_peers, offloaded, phase }
+        Self { call, stepper, buffers, staging: None, reads_peers, offloaded, phase, timing }
     }
 
     /// Ends the loans of memory in the middle of the run. The stepper stays as it is.
@@ -299,7 +303,7 @@ impl<'c> Run<'c> {
     }
 }
 
-impl Work for Run<'_> {
+impl<T: Timing> Work for Run<'_, T> {
     #[inline]
     fn advance(
         &mut self,
@@ -314,8 +318,8 @@ impl Work for Run<'_> {
                 }
                 let (CompiledCall { kernel, program, handed, .. }, tag) =
                     (self.call.compiled, self.call.tag);
-                let buffers = &mut self.buffers;
-                let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed };
+                let (buffers, timing) = (&mut self.buffers, self.timing);
+                let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed, timing };
                 self.stepper.advance(program, &mut ports, budget)
             }
             Phase::Found(_) => Ok(Progress::Done),

@@ -9,6 +9,7 @@ use ringfold_types::{Buffer, Collective, Lane, Rank, Slice, Way};
 use crate::buffers::{BufferMap, Buffers, LocalSource};
 use crate::error::CallError;
 use crate::router::Router;
+use crate::timing::Timing;
 use crate::watch::Watch;
 use ringfold_innetwork::member::LaneReduction;
 
@@ -16,7 +17,7 @@ use ringfold_innetwork::member::LaneReduction;
 const FEW: usize = 4;
 
 /// The ports of one call.
-pub(super) struct CallPorts<'r, 'a> {
+pub(super) struct CallPorts<'r, 'a, T> {
     pub(super) router: &'r mut Router,
     pub(super) watch: &'r Watch,
     pub(super) kernel: &'r Kernel,
@@ -25,9 +26,10 @@ pub(super) struct CallPorts<'r, 'a> {
     pub(super) buffers: &'r mut BufferMap<'a>,
     /// The chunks that each lane hands over to a provider.
     pub(super) handed: &'r [Option<LaneReduction>],
+    pub(super) timing: T,
 }
 
-impl Ports for CallPorts<'_, '_> {
+impl<T: Timing> Ports for CallPorts<'_, '_, T> {
     type Error = CallError;
 
     fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, CallError> {
@@ -146,7 +148,9 @@ impl Ports for CallPorts<'_, '_> {
         }
         let (into, others) = (windows.own.write(range), &mut others[..count]);
         let is_streaming = stores == Stores::Streaming;
-        self.kernel.combine_to_all(into, others, &operands[..sources.len()], is_streaming);
+        self.timing.combining(|| {
+            self.kernel.combine_to_all(into, others, &operands[..sources.len()], is_streaming);
+        });
         Ok(())
     }
 
@@ -223,7 +227,7 @@ pub(crate) const fn stepped(exchanged: ringfold_transport::Exchanged) -> Exchang
     }
 }
 
-impl CallPorts<'_, '_> {
+impl<T: Timing> CallPorts<'_, '_, T> {
     /// Copies received elements by non-temporal stores.
     fn receive_streaming(
         &mut self,
@@ -265,8 +269,10 @@ impl CallPorts<'_, '_> {
             };
             copy(&mut line.0[..bytes], values);
         }
-        kernel_of(self.kernel, dst, &mut None)
-            .combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
+        self.timing.combining(|| {
+            kernel_of(self.kernel, dst, &mut None)
+                .combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
+        });
         self.consume(lane, sources, |_| bytes);
         Ok(Some(dst.len))
     }
@@ -318,11 +324,13 @@ impl CallPorts<'_, '_> {
             *operand = Operand::Bytes { bytes, form: kernel_form(form) };
         }
         let form = kernel_form(Form::of(dst.buffer));
-        kernel_of(self.kernel, dst, &mut None).combine(
-            parts.bytes,
-            form,
-            &operands[..sources.len()],
-        );
+        self.timing.combining(|| {
+            kernel_of(self.kernel, dst, &mut None).combine(
+                parts.bytes,
+                form,
+                &operands[..sources.len()],
+            );
+        });
         self.consume(lane, sources, |form| elements << shift(form));
         Ok(elements)
     }
