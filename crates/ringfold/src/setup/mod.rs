@@ -64,6 +64,7 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
     let variable = |name: &str| config.environment.get(name).cloned();
     let mut identity = ringfold_bootstrap::discover(&variable)?;
     let (rank, size) = (identity.rank, identity.size);
+    log::name_rank(rank);
     let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
     tracing::info!("ringfold {version}: rank {rank} of {size}, launcher {launcher}");
     warn_of_unknown_variables(config, rank);
@@ -98,6 +99,7 @@ pub(crate) fn join_by_id(
         launcher: Launcher::Alone,
         secret_source: SecretSource::None,
     };
+    log::name_rank(rank);
     let joined = log::logged(config, || {
         warn_of_unknown_variables(config, rank);
         meet(config, identity, secret, (Some(address.ip()), parent))
