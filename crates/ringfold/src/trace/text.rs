@@ -160,9 +160,14 @@ impl Tracks {
                 }
             }
         }
-        if lost > 0 {
-            let track = groups.values().next().map_or(1, |group| group.calls);
-            head(out, owner, track, *latest)?;
+        // Events that were lost had a group.
+        if lost > 0
+            && let Some((id, group)) = groups.iter_mut().next()
+        {
+            if !std::mem::replace(&mut group.is_named, true) {
+                name_track(out, pid, group.calls, names.get(id).map_or("", String::as_str))?;
+            }
+            head(out, owner, group.calls, *latest)?;
             write!(out, "\"ph\":\"i\",\"s\":\"p\",\"cat\":\"lost\",\"name\":\"lost events\",")?;
             write!(out, "\"args\":{{\"events\":{lost}}}}}")?;
         }
@@ -296,10 +301,13 @@ mod tests {
         let text = tracks.text(&[], 0, &BTreeMap::new());
         assert!(text.contains("\"rank 2\"") && !text.contains("lost"), "{text}");
         assert_eq!(tracks.text(&[], 0, &BTreeMap::new()), "");
+        let wait = Event { group: [0; 2], since: 5, until: 9, what: What::Wait };
+        assert!(tracks.text(&[wait], 0, &BTreeMap::new()).contains("\"thread_name\""));
+        // That text found no room.
+        tracks.forget();
         let text = tracks.text(&[], 7, &BTreeMap::new());
         assert!(text.contains("\"lost events\",\"args\":{\"events\":7}"), "{text}");
-        tracks.forget();
-        assert!(tracks.text(&[], 0, &BTreeMap::new()).contains("\"rank 2\""));
+        assert!(text.contains("\"rank 2\"") && text.contains("\"thread_name\""), "{text}");
     }
 
     #[test]
