@@ -59,6 +59,8 @@ pub(crate) struct Flows {
     due: Due,
     /// The links on which a message has begun or ended since the last `settle`.
     changed: BTreeSet<usize>,
+    /// By link: whether it could be full, since the flows on it can use more than it has.
+    could_fill: Vec<bool>,
     /// By link: whether the present `settle` has met it.
     met: Vec<bool>,
     /// By link and by flow: its place in the lists of the present `settle`.
@@ -114,6 +116,7 @@ impl Flows {
             flows: Vec::new(),
             due: Due::default(),
             changed: BTreeSet::new(),
+            could_fill: vec![false; links.len()],
             met: vec![false; links.len()],
             room: vec![NOWHERE; links.len()],
             place: Vec::new(),
@@ -123,6 +126,7 @@ impl Flows {
     /// Adds a link of this many bytes per second.
     pub(crate) fn link(&mut self, rate: u64) -> usize {
         self.links.push(Shared { rate, ..Shared::default() });
+        self.could_fill.push(false);
         self.met.push(false);
         self.room.push(NOWHERE);
         self.links.len() - 1
@@ -162,6 +166,7 @@ impl Flows {
             shared.flows.push(flow);
             shared.load += times;
             shared.asked += most * *times as u64;
+            self.could_fill[*link] = shared.asked > shared.rate;
             self.changed.insert(*link);
         }
     }
@@ -184,6 +189,7 @@ impl Flows {
             shared.flows.retain(|other| *other != flow);
             shared.load -= times;
             shared.asked -= it.most * *times as u64;
+            self.could_fill[*link] = shared.asked > shared.rate;
             shared.give(now, -it.rate * *times as f64);
             self.changed.insert(*link);
         }
@@ -232,9 +238,8 @@ impl Flows {
                 self.place[*flow] = flows.len();
                 flows.push(*flow);
                 for (other, _) in &self.flows[*flow].way {
-                    let shared = &self.links[*other];
-                    if shared.asked > shared.rate && !std::mem::replace(&mut self.met[*other], true)
-                    {
+                    if self.could_fill[*other] && !self.met[*other] {
+                        self.met[*other] = true;
                         links.push(*other);
                     }
                 }
@@ -271,8 +276,8 @@ impl Flows {
     fn shares(&mut self, links: &[usize], flows: &[usize]) -> Vec<f64> {
         let mut rooms = Vec::new();
         for link in links {
-            let Shared { rate, asked, load, .. } = self.links[*link];
-            if asked > rate {
+            let Shared { rate, load, .. } = self.links[*link];
+            if self.could_fill[*link] {
                 self.room[*link] = rooms.len();
                 let left = rate as f64;
                 rooms.push(Room { link: *link, left, growing: load, stopped: 0 });

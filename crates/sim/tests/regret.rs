@@ -1,0 +1,88 @@
+//! The regret of ringfold's choices: the time of an all-reduce by the algorithm that it chooses,
+//! over that by the fastest one. The tables are in docs/simulator.md.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the rows of larger fabrics take minutes each")]
+
+use std::path::Path;
+
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::select::{Constraints, Measurements, chunk_len, select};
+use ringfold_sim::{Job, Limits, Programs, Routing, Shape, simulate};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+const SIZES: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 16 << 20];
+
+/// Ranks up to which algorithms by which all send to all are tried. Beyond, ringfold chooses none.
+const DIRECT_RANKS_MAX: usize = 64;
+
+/// A row of the table: a fabric with a rank on each of its ports.
+fn row(text: &str) -> String {
+    let shape: Shape = text.parse().unwrap();
+    let job = Job::of(&shape.fabric(), None, shape.ports_per_host(), true, |it| it).unwrap();
+    let size = job.layout.size();
+    let cells = SIZES.map(|bytes| cell(&job, bytes));
+    let row = format!("| {size} | `{text}` | {} |", cells.join(" | "));
+    println!("{row}");
+    row
+}
+
+/// The regret of a call, and the fastest algorithm if it is another.
+fn cell(job: &Job, bytes: usize) -> String {
+    let size = job.layout.size();
+    let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
+    let (count, root, wire) = (bytes / 4, Rank(0), Wire::default());
+    let call = Call { collective, count, data_type, op, root, wire };
+    let (any, unmeasured) = (Constraints::default(), Measurements::default());
+    let chosen = select(&call, &job.layout, &any, &unmeasured).name;
+    let time = |known: &Algorithm| {
+        let chunk = chunk_len(&call, &job.layout);
+        let programs = Programs::of(job, &call, known, chunk, Limits::default()).unwrap();
+        simulate(job, &programs, Routing::default()).unwrap().time_ps
+    };
+    // These send each byte to all, and long calls by them take minutes to simulate.
+    let is_tried = |it: &&Algorithm| {
+        let (is_direct, is_small) = (it.is_direct(), size <= 8);
+        let most = if it.name == "one_shot" { 64 << 10 } else { 1 << 20 };
+        it.works_anywhere() && (!is_direct || is_small || size <= DIRECT_RANKS_MAX && bytes <= most)
+    };
+    let all = Algorithm::of(collective).iter().filter(is_tried);
+    let times: Vec<(u64, &str)> = all.map(|it| (time(it), it.name)).collect();
+    let (least, fastest) = *times.iter().min().unwrap();
+    let of_chosen = times.iter().find(|(_, name)| *name == chosen).unwrap().0;
+    let regret = of_chosen as f64 / least as f64;
+    if regret < 1.005 {
+        return format!("1.00 {chosen}");
+    }
+    format!("{regret:.2} {chosen}, not {fastest}")
+}
+
+fn assert_written(shapes: &[&str]) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rows: Vec<String> = shapes.iter().map(|shape| row(shape)).collect();
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "put into docs/simulator.md:\n{}", rows.join("\n"));
+}
+
+#[test]
+fn eight_end_points_regret_what_the_page_says() {
+    assert_written(&[
+        "fat:8x1:400G",
+        "rail:4x2:400G",
+        "rail-only:4x2:400G",
+        "dragonfly:8x1:400G:radix=4",
+        "torus:2x2x2:400G",
+    ]);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn larger_fabrics_regret_what_the_page_says() {
+    assert_written(&[
+        "fat:64x1:400G:radix=16",
+        "rail:8x8:400G",
+        "rail-only:8x8:400G",
+        "dragonfly:64x1:400G:radix=8",
+    ]);
+}
