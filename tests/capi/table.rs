@@ -53,6 +53,8 @@ const RENAMED: &[(&str, &str)] = &[
 const RUST_ONLY: &[&str] = &[
     "algorithm_for",
     "algorithm_in",
+    "begin_profile",
+    "end_profile",
     "epoch",
     "former_rank",
     "group_name",

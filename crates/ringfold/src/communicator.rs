@@ -107,7 +107,9 @@ impl Communicator {
         if config.is_newcomer() {
             return Self::init_as_replacement(&config);
         }
-        Ok(Self::new(&config, join(&config)?))
+        let mut comm = Self::new(&config, join(&config)?);
+        comm.lineage.is_launched = true;
+        Ok(comm)
     }
 
     /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.

@@ -103,8 +103,8 @@ impl Communicator {
     /// same one, which has only bits that all their flags have. The flag of a rank that has died
     /// during the call may count or not, for all alike. Blocks until the value is known. It waits
     /// for ranks that compute, for at most [`Config::join_timeout`](crate::Config::join_timeout),
-    /// and then goes on without them. A quorum is needed as for [`shrink`](Self::shrink). After an
-    /// error the rank may call it again.
+    /// and then goes on without them. More than half of the ranks must come, or all others must
+    /// have ended for certain. After an error the rank may call it again.
     ///
     /// # Errors
     /// [`Error::Regroup`] if too few ranks come, or the others have agreed without the flag of this
@@ -133,7 +133,7 @@ impl Communicator {
             suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
             address,
             timeout: self.config().join_timeout,
-            launcher: launcher(self.config()).ok(),
+            launcher: self.lineage.is_launched.then(|| launcher(self.config()).ok()).flatten(),
         }
     }
 
@@ -185,6 +185,7 @@ impl Communicator {
         child.lineage.former = Some(former.collect());
         child.lineage.epoch = self.lineage.epoch;
         child.lineage.next = Some(self.next_identity());
+        child.lineage.is_launched = self.lineage.is_launched;
     }
 
     /// The lasting identity of the next newcomer.
@@ -213,6 +214,7 @@ impl Communicator {
             epoch: self.lineage.epoch + 1,
             former: Some(former.collect()),
             next: Some(self.next_identity()),
+            is_launched: self.lineage.is_launched,
             doorkeeper: Some(doorkeeper),
         };
         Ok(next)

@@ -106,3 +106,21 @@ fn calls_of_different_kinds_have_lines_of_their_own() {
         assert_eq!(lines.lines().count(), 2 + kinds.len(), "{lines}");
     }
 }
+
+#[test]
+fn a_started_call_leaves_none_after_it_out() {
+    let profiles = local::run(2, |comm| {
+        comm.begin_profile().unwrap();
+        for _ in 0..2 {
+            let started = comm.start_all_reduce(vec![1.0_f32; 1000], ReduceOp::Sum);
+            let sums = started.unwrap().wait().unwrap();
+            for _ in 0..2 {
+                comm.all_reduce(&mut sums.clone(), ReduceOp::Sum).unwrap();
+            }
+        }
+        comm.end_profile().unwrap()
+    });
+    for profile in profiles.unwrap() {
+        assert_eq!(profile.kinds[0].calls, 4, "{profile}");
+    }
+}

@@ -3,7 +3,7 @@
 //! The control thread answers, so a rank that computes does so too. A process that has ended
 //! refuses connections, and a stopped one keeps silent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -54,6 +54,8 @@ pub(crate) struct MeetingPoint {
     places: Arc<OnceLock<KnownPlaces>>,
     /// The promises of this rank in an agreement that has not ended.
     pub(super) opinion: Mutex<Opinion>,
+    /// The members of the last group in which this rank took a seat.
+    pub(super) doubt: Mutex<BTreeSet<u32>>,
     _tasks: JoinSet<()>,
 }
 
@@ -163,8 +165,8 @@ impl MeetingPoint {
         let looked_at = (calls.group_id(), Arc::clone(&places));
         tasks.spawn(serve(listener, shared, Arc::clone(&visitors), looked_at));
         calls.set_look(LookPort { address, key: look_key });
-        let opinion = Mutex::default();
-        Ok(Self { greeting, secret, port, visitors, places, opinion, _tasks: tasks })
+        let (opinion, doubt) = (Mutex::default(), Mutex::default());
+        Ok(Self { greeting, secret, port, visitors, places, opinion, doubt, _tasks: tasks })
     }
 
     pub(crate) const fn port(&self) -> u16 {
@@ -312,8 +314,8 @@ impl Visitors {
 
     /// Serves one visitor until it goes.
     async fn receive(&self, mut channel: Channel, hello: Hello) {
-        // Two sets of ranks are the longest part of a message, beside the opinion of a voter.
-        channel.reader.set_bytes_max(128 + 10 * self.size);
+        // Three sets of ranks are the longest part of a message, beside the opinion of a voter.
+        channel.reader.set_bytes_max(128 + 15 * self.size);
         let (tell, mut answers) = mpsc::unbounded_channel();
         let (mut number, mut has_joined) = (None, false);
         let (mut beat, mut stages) = (interval(BEAT), self.progress.subscribe());

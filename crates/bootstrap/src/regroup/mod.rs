@@ -166,7 +166,8 @@ impl fmt::Debug for Seat {
 }
 
 impl Seat {
-    fn take(point: &MeetingPoint, role: Role) -> Self {
+    fn take(point: &MeetingPoint, members: &[u32], role: Role) -> Self {
+        *point.doubt() = members.iter().copied().collect();
         let visitors = Arc::clone(&point.visitors);
         visitors.take_seat();
         Self { visitors, has_joined: AtomicBool::new(false), role }
@@ -274,6 +275,11 @@ impl MeetingPoint {
         }
     }
 
+    /// The members of the last group in which this rank took a seat.
+    fn doubt(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn opinion(&self) -> MutexGuard<'_, Opinion> {
         self.opinion.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,6 +328,7 @@ fn begin(point: &MeetingPoint, own: u32, wish: &Wish, number: u64) -> Election {
     let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
     let place = (own, point.places().len());
     let election = Election::new(place, without, &suspects, [0, deadline_ms]);
+    let election = election.doubting(point.doubt().clone());
     match &wish.launcher {
         _ if number > 0 => election.agreeing(point.opinion().clone()),
         Some(_) => election.with_launcher(),
@@ -347,14 +354,16 @@ async fn run(
     loop {
         let leads = election.leader() == own;
         if looked.is_none_or(|(then, led)| then.elapsed() > BEAT || led != leads) {
-            election.ended(ended(point.places(), own, leads));
+            election.ended(ended(point.places(), own, &wish.without, leads));
             looked = Some((Instant::now(), leads));
         }
         election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
         if let (Step::AskLauncher(members), Some(place)) = (&step, &wish.launcher) {
             tracing::info!("rank {own} asks the launcher for its vote for the ranks {members:?}");
-            launcher.spawn(ask_launcher(place.clone(), point.secret.clone(), members.clone()));
+            let ports: Vec<u16> = point.places().iter().map(|place| place.port).collect();
+            let group = (point.secret.clone(), format!("{ports:?}"));
+            launcher.spawn(ask_launcher(place.clone(), group, members.clone()));
         }
         if point.visitors.stage(number) == Stage::Dismissed {
             return Err(RegroupError::Excluded);
@@ -402,15 +411,16 @@ async fn run(
     }
 }
 
-/// Asks the launcher for its vote in the group of this secret. It learns neither the secret nor the
-/// members: it compares.
+/// Asks the launcher for its vote in the group of this secret and these ports, which are its own
+/// also where several groups have the secret of the job. The launcher learns neither the secret nor
+/// the members: it compares.
 async fn ask_launcher(
     launcher: LauncherPlace,
-    secret: Secret,
+    (secret, ports): (Secret, String),
     members: Vec<u32>,
 ) -> (Vec<u32>, bool) {
     let list = RankList(&members.iter().copied().map(Rank).collect::<Vec<_>>()).to_string();
-    let [group, list] = [secret.derive(&["group"]), secret.derive(&["members", &list])];
+    let [group, list] = [secret.derive(&["group", &ports]), secret.derive(&["members", &list])];
     let is_given = launcher.vote(group, list, SILENCE).await.unwrap_or_else(|cause| {
         tracing::warn!("the launcher gives no vote: {cause}");
         false
@@ -476,9 +486,9 @@ fn pursue(
 }
 
 /// The ranks of this host whose processes have ended. A leader looks at all of them. Another rank
-/// looks at those after it, up to one that lives: together the voters of a host see every end, and
-/// each looks at few.
-fn ended(places: &[Place], own: u32, is_leader: bool) -> BTreeSet<u32> {
+/// looks at those after it, up to one that lives and may vote: together the voters of a host see
+/// every end, and each looks at few.
+fn ended(places: &[Place], own: u32, without: &[Rank], is_leader: bool) -> BTreeSet<u32> {
     let here = LocalProcess::own();
     let mut dead = BTreeSet::new();
     for (rank, place) in
@@ -486,7 +496,7 @@ fn ended(places: &[Place], own: u32, is_leader: bool) -> BTreeSet<u32> {
     {
         match place.process.is_over(&here) {
             Some(true) => _ = dead.insert(rank),
-            Some(false) if !is_leader => break,
+            Some(false) if !is_leader && !without.contains(&Rank(rank)) => break,
             _ => {}
         }
     }
@@ -508,7 +518,7 @@ fn lead(
     let invitation = Invitation { members: members.clone(), address, nonce };
     let others: Vec<u32> = members.iter().copied().filter(|rank| *rank != own).collect();
     let invited = point.visitors.answer(0, &others, &ToVisitor::Invited(invitation));
-    let seat = Seat::take(point, Role::Leader(invited));
+    let seat = Seat::take(point, &members, Role::Leader(invited));
     let members = members.into_iter().map(Rank).collect();
     Ok(Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) })
 }
@@ -523,7 +533,7 @@ fn follow(
     let Invitation { members, address, nonce } = invitation;
     tracing::debug!("rank {leader} invites the ranks {members:?}");
     let voter = Voter { leader, visit, events, heard: Instant::now(), is_lost: false };
-    let seat = Seat::take(point, Role::Voter(Mutex::new(voter)));
+    let seat = Seat::take(point, &members, Role::Voter(Mutex::new(voter)));
     let members = members.into_iter().map(Rank).collect();
     Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) }
 }
@@ -610,13 +620,14 @@ mod tests {
             children[dead].kill().unwrap();
             children[dead].wait().unwrap();
         }
-        assert_eq!(ended(&places, 2, true), [0, 4].into());
-        assert_eq!(ended(&places, 2, false), [].into(), "rank 3 lives");
+        assert_eq!(ended(&places, 2, &[], true), [0, 4].into());
+        assert_eq!(ended(&places, 2, &[], false), [].into(), "rank 3 lives");
+        assert_eq!(ended(&places, 2, &[Rank(3)], false), [0, 4].into(), "rank 3 has no vote");
         children[2].kill().unwrap();
         children[2].wait().unwrap();
-        assert_eq!(ended(&places, 2, false), [0, 3, 4].into(), "rank 1 lives");
+        assert_eq!(ended(&places, 2, &[], false), [0, 3, 4].into(), "rank 1 lives");
         children[1].kill().unwrap();
         children[1].wait().unwrap();
-        assert_eq!(ended(&places, 2, false), [0, 1, 3, 4].into());
+        assert_eq!(ended(&places, 2, &[], false), [0, 1, 3, 4].into());
     }
 }

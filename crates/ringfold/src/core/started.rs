@@ -127,6 +127,9 @@ impl Core {
             self.is_staging_flipped ^= self.cache.latest().program.flips_staging();
             self.post.note_flushed(self.router.is_flushed());
             watch.finished(self.seq);
+            if self.profile.is_some() {
+                self.cache.forget_latest();
+            }
         }
         Ok(progress)
     }

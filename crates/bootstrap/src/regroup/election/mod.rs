@@ -10,6 +10,9 @@
 //! common, which is impossible. A dead rank may have been a member of another group before it died.
 //! So its death alone makes no majority of fewer ranks: then every other rank must be dead.
 //!
+//! A rank that took its seat in a group, and was not told that all have, may be in a group that has
+//! formed. It votes again, and says so. A new group must leave that one no quorum.
+//!
 //! The launcher, where there is one, has one more vote, for exactly half of the ranks. It gives it
 //! to one set of members for ever. So two halves cannot both have it, and a half that has it leaves
 //! no majority.
@@ -54,6 +57,9 @@ pub(crate) struct Vote {
     pub(crate) dead: BTreeSet<u32>,
     /// The opinion of the voter, if the ranks agree on a value.
     pub(crate) opinion: Option<Opinion>,
+    /// The members of the last group in which the voter took a seat, and did not learn whether it
+    /// has formed.
+    pub(crate) doubt: BTreeSet<u32>,
 }
 
 /// The reason why a rank asks another one.
@@ -149,6 +155,8 @@ pub(crate) struct Election {
     /// The votes for this rank.
     votes: BTreeMap<u32, Vote>,
     launcher: LauncherVote,
+    /// The members of a group that may have formed without this rank's knowledge.
+    doubt: BTreeSet<u32>,
     /// The ranks of this host whose processes have ended.
     dead: BTreeSet<u32>,
     /// When this rank stops waiting for ranks that answer and do not vote.
@@ -186,6 +194,7 @@ impl Election {
             led_by,
             votes,
             launcher: LauncherVote::None,
+            doubt: BTreeSet::new(),
             dead,
             deadline_ms,
             led_ms,
@@ -197,6 +206,12 @@ impl Election {
     /// Has the ranks agree on a value in place of a group.
     pub(crate) fn agreeing(mut self, opinion: Opinion) -> Self {
         self.agreement = Some(Agreement::new(opinion));
+        self
+    }
+
+    /// This rank had a seat in a group of these members, and does not know whether it has formed.
+    pub(crate) fn doubting(mut self, members: BTreeSet<u32>) -> Self {
+        self.doubt = members;
         self
     }
 
@@ -245,7 +260,8 @@ impl Election {
         let leader = self.leader();
         if leader != self.own {
             let (without, dead) = (self.without.clone(), self.dead.clone());
-            let vote = Vote { without, dead, opinion: self.opinion().cloned() };
+            let (opinion, doubt) = (self.opinion().cloned(), self.doubt.clone());
+            let vote = Vote { without, dead, opinion, doubt };
             let mut asks = BTreeMap::from([(leader, Purpose::Vote(vote))]);
             // While ranks keep silent, the next ones are asked too, so that silences do not add up.
             let mut last = leader;
@@ -390,13 +406,14 @@ impl Election {
         }
         let settled_ms = *self.settled_ms.get_or_insert(now_ms);
         let quorum = self.quorum();
-        if quorum.is_reached() {
+        let is_alone = self.agreement.is_some() || self.is_beyond_doubt(&quorum);
+        if is_alone && quorum.is_reached() {
             let Some(agreement) = &mut self.agreement else { return Step::Form(quorum.members) };
             let opinion = |vote: &Vote| vote.opinion.clone().unwrap_or_default();
             let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
             let value = agreement.lead(self.own, &votes);
             value.map_or(Step::Wait, Step::Agreed)
-        } else if let Some(step) = self.ask_launcher(&quorum) {
+        } else if is_alone && let Some(step) = self.ask_launcher(&quorum) {
             step
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
             Step::NoQuorum(quorum)
@@ -404,6 +421,20 @@ impl Election {
             // The end of a process may be known in a moment.
             Step::Wait
         }
+    }
+
+    /// Whether no group that a member may be in without knowing it can go on without the members.
+    /// Such a group has formed where some of its ranks were told so, and the others were not. At
+    /// least half of its ranks must be elsewhere for that, and one of them alive. Of earlier seats
+    /// of a voter, the later group has taken care.
+    fn is_beyond_doubt(&self, quorum: &Quorum) -> bool {
+        let doubts = self.votes.values().map(|vote| &vote.doubt).chain([&self.doubt]);
+        doubts.into_iter().all(|doubt| {
+            let is_elsewhere = |rank: &&u32| !quorum.members.contains(*rank);
+            let elsewhere = doubt.iter().filter(is_elsewhere);
+            let lives = elsewhere.clone().any(|rank| quorum.unknown.contains(rank));
+            !lives || 2 * elsewhere.count() < doubt.len()
+        })
     }
 
     /// Asks the launcher for its vote, where it decides. `None` if it has none for the members.

@@ -255,6 +255,8 @@ struct Simulated {
     /// How often it begins again where there is no quorum.
     tries: u32,
     dies_ms: Option<u64>,
+    /// The members of the last group in which it took a seat.
+    doubt: BTreeSet<u32>,
     /// It is stopped from the first time to the second.
     stop_ms: [u64; 2],
     /// The side of a cut network.
@@ -263,7 +265,10 @@ struct Simulated {
 
 struct Group {
     members: Vec<u32>,
+    /// All have taken their seats, and the leader knows.
     is_complete: bool,
+    /// A member has not learned that.
+    is_torn: bool,
     is_given_up: bool,
 }
 
@@ -272,6 +277,8 @@ struct World {
     flags: Vec<u64>,
     groups: Vec<Group>,
     cut_ms: Option<[u64; 2]>,
+    /// The network parts while the first group learns that it has formed.
+    cuts_late: bool,
     /// Whether a launcher votes, on the side of rank 0 or on the other one, and for whom it has.
     launcher: Option<bool>,
     launcher_vote: Option<Vec<u32>>,
@@ -288,6 +295,8 @@ enum Answer {
     Invited(usize),
     NoQuorum,
     Launcher(Vec<u32>, bool),
+    /// All have taken their seats in this group.
+    Joined(usize),
 }
 
 impl World {
@@ -311,6 +320,7 @@ impl World {
                     begins_ms: draw(0..1_500),
                     tries: 3,
                     dies_ms: dies.then(|| draw(0..4_000)),
+                    doubt: BTreeSet::new(),
                     stop_ms: if stops { [stopped, stopped + draw(1..8_000)] } else { [0; 2] },
                     side: draw(0..3) == 0,
                 }
@@ -318,10 +328,23 @@ impl World {
             .collect::<Vec<Simulated>>();
         let flags = ranks.iter().map(|it| it.opinion.as_ref().map_or(0, |it| it.flag)).collect();
         let cut_ms = (draw(0..4) == 0).then(|| [draw(0..2_000), u64::MAX]);
+        let cuts_late = draw(0..4) == 0;
         let launcher = (!agrees && draw(0..2) == 0).then(|| draw(0..2) == 0);
         let (groups, answers) = (Vec::new(), Vec::new());
         let launcher_vote = None;
-        Self { ranks, flags, groups, cut_ms, launcher, launcher_vote, answers, rng, now_ms: 0 }
+        let now_ms = 0;
+        Self {
+            ranks,
+            flags,
+            groups,
+            cut_ms,
+            cuts_late,
+            launcher,
+            launcher_vote,
+            answers,
+            rng,
+            now_ms,
+        }
     }
 
     fn is_dead(&self, rank: u32) -> bool {
@@ -391,12 +414,13 @@ impl World {
         for (_, asked, _, answer) in arrived {
             let is_visited = asks.contains_key(&asked);
             match answer {
+                Answer::Joined(_) => {}
                 Answer::Launcher(members, is_given) => election.launcher_voted(members, is_given),
                 _ if !is_visited => {}
                 Answer::Stage(stage) => election.heard(asked, stage, now_ms),
                 Answer::Lost => election.lost(asked, now_ms),
                 Answer::Invited(group) => {
-                    self.ranks[own as usize].state = State::Joining(group);
+                    self.sit(own, group);
                     return;
                 }
                 Answer::NoQuorum => {
@@ -411,11 +435,7 @@ impl World {
         let state = match step {
             Step::Agreed(value) => State::Agreed(value),
             Step::AskLauncher(members) => {
-                let is_cut = self.cut_ms.is_some_and(|[from, _]| from <= now_ms);
-                let is_apart = self.launcher != Some(self.ranks[own as usize].side);
-                let is_given = !(is_cut && is_apart) && {
-                    *self.launcher_vote.get_or_insert_with(|| members.clone()) == members
-                };
+                let is_given = self.has_launchers_vote(own, &members);
                 self.send(own, own, Answer::Launcher(members, is_given));
                 State::Electing(election, asks)
             }
@@ -433,8 +453,9 @@ impl World {
                 for other in others.collect::<Vec<_>>() {
                     self.send(own, other, Answer::Invited(group));
                 }
-                self.groups.push(Group { members, is_complete: false, is_given_up: false });
-                State::Joining(group)
+                let [is_complete, is_torn, is_given_up] = [false; 3];
+                self.groups.push(Group { members, is_complete, is_torn, is_given_up });
+                return self.sit(own, group);
             }
             Step::NoQuorum(quorum) => {
                 for other in quorum.members.iter().filter(|rank| **rank != own) {
@@ -445,6 +466,14 @@ impl World {
             Step::Excluded | Step::Differs(_) => State::Failed,
         };
         self.ranks[own as usize].state = state;
+    }
+
+    /// Whether the launcher gives its vote to these members, for which `own` asks.
+    fn has_launchers_vote(&mut self, own: u32, members: &Vec<u32>) -> bool {
+        let is_cut = self.cut_ms.is_some_and(|[from, _]| from <= self.now_ms);
+        let is_apart = self.launcher != Some(self.ranks[own as usize].side);
+        !(is_cut && is_apart)
+            && self.launcher_vote.get_or_insert_with(|| members.clone()) == members
     }
 
     /// There is no quorum for this rank, which tries again a few times.
@@ -458,12 +487,72 @@ impl World {
         }
     }
 
+    /// A rank takes its seat in a group.
+    fn sit(&mut self, own: u32, group: usize) {
+        let rank = &mut self.ranks[own as usize];
+        rank.state = State::Joining(group);
+        rank.doubt = self.groups[group].members.iter().copied().collect();
+    }
+
+    /// A rank begins an election.
+    fn begin(&self, own: u32) -> Box<Election> {
+        let times = [self.now_ms, self.now_ms + 20_000];
+        let begun = Election::new((own, self.ranks.len()), BTreeSet::new(), &[], times);
+        let begun = begun.doubting(self.ranks[own as usize].doubt.clone());
+        Box::new(match &self.ranks[own as usize].opinion {
+            Some(opinion) => begun.agreeing(opinion.clone()),
+            None if self.launcher.is_some() => begun.with_launcher(),
+            None => begun,
+        })
+    }
+
+    /// The leader of a group that has formed tells the others, who are in doubt until then. It may
+    /// die meanwhile, or the network may part.
+    fn tell(&mut self, group: usize) {
+        let members = self.groups[group].members.clone();
+        let leader = members[0];
+        for rank in members {
+            let waits =
+                matches!(self.ranks[rank as usize].state, State::Joining(it) if it == group);
+            if !waits || self.is_dead(rank) || self.is_stopped(rank) {
+                continue;
+            }
+            let told = self.answers.iter().position(|(at, _, to, answer)| {
+                let is_this = matches!(answer, Answer::Joined(it) if *it == group);
+                is_this && *to == rank && *at <= self.now_ms
+            });
+            let is_lost = self.is_dead(leader) || self.is_cut(leader, rank);
+            self.ranks[rank as usize].state = match told {
+                Some(at) if !is_lost => {
+                    self.answers.swap_remove(at);
+                    State::Moved(group)
+                }
+                _ if is_lost || self.is_silent(leader, rank) => {
+                    self.groups[group].is_torn = true;
+                    State::Electing(self.begin(rank), BTreeMap::new())
+                }
+                _ => continue,
+            };
+        }
+    }
+
+    /// Whether a group lives: those that know of it have a quorum there.
+    fn lives(&self, (number, group): (usize, &Group)) -> bool {
+        let is_in = |rank: &&u32| {
+            let state = &self.ranks[**rank as usize].state;
+            !self.is_dead(**rank) && matches!(state, State::Moved(it) if *it == number)
+        };
+        let living = 2 * group.members.iter().filter(is_in).count();
+        let is_half = self.launcher.is_some() && living == group.members.len();
+        group.is_complete && (is_half || living > group.members.len())
+    }
+
     /// All members of a group join it, or one gives up and the others notice.
     fn join(&mut self, group: usize) {
-        let Group { members, is_complete, is_given_up } = &self.groups[group];
+        let Group { members, is_complete, is_given_up, .. } = &self.groups[group];
         let members = members.clone();
         if *is_complete {
-            return;
+            return self.tell(group);
         }
         let was_given_up = *is_given_up;
         let has_seat = |rank: &u32| {
@@ -476,8 +565,12 @@ impl World {
         };
         if !was_given_up && members.iter().all(|rank| has_seat(rank) && is_well(rank)) {
             self.groups[group].is_complete = true;
-            for rank in members {
-                self.ranks[rank as usize].state = State::Moved(group);
+            self.ranks[leader as usize].state = State::Moved(group);
+            if self.cuts_late && self.cut_ms.is_none() {
+                self.cut_ms = Some([self.now_ms + self.rng.next_u64() % 60, u64::MAX]);
+            }
+            for rank in members.into_iter().skip(1) {
+                self.send(leader, rank, Answer::Joined(group));
             }
             return;
         }
@@ -491,15 +584,8 @@ impl World {
             for rank in members {
                 let seat = &mut self.ranks[rank as usize].state;
                 if matches!(seat, State::Joining(it) if *it == group) {
-                    let size = self.ranks.len();
-                    let times = [self.now_ms, self.now_ms + 20_000];
-                    let again = Election::new((rank, size), BTreeSet::new(), &[], times);
-                    let again = match self.launcher {
-                        Some(_) => again.with_launcher(),
-                        None => again,
-                    };
-                    self.ranks[rank as usize].state =
-                        State::Electing(Box::new(again), BTreeMap::new());
+                    let again = self.begin(rank);
+                    self.ranks[rank as usize].state = State::Electing(again, BTreeMap::new());
                 }
             }
         }
@@ -523,17 +609,11 @@ impl World {
             let simulated = &mut self.ranks[rank as usize];
             match std::mem::replace(&mut simulated.state, State::Working) {
                 State::Working if simulated.begins_ms <= self.now_ms => {
-                    let times = [self.now_ms, self.now_ms + 20_000];
-                    let begun = Election::new((rank, size as usize), BTreeSet::new(), &[], times);
-                    let begun = match &simulated.opinion {
-                        Some(opinion) => begun.agreeing(opinion.clone()),
-                        None if self.launcher.is_some() => begun.with_launcher(),
-                        None => begun,
-                    };
-                    simulated.state = State::Electing(Box::new(begun), BTreeMap::new());
+                    let begun = self.begin(rank);
+                    self.ranks[rank as usize].state = State::Electing(begun, BTreeMap::new());
                 }
                 State::Electing(election, asks) => self.elect(rank, election, asks),
-                other => simulated.state = other,
+                other => self.ranks[rank as usize].state = other,
             }
         }
         for rank in (0..size).filter(|rank| self.is_dead(*rank)).collect::<Vec<_>>() {
@@ -551,9 +631,8 @@ impl World {
     fn run(mut self, seed: u64) {
         for _ in 0..10_000 {
             self.step();
-            let lives = |rank: &u32| !self.is_dead(*rank);
-            let is_there = |group: &&Group| group.is_complete && group.members.iter().any(lives);
-            assert!(self.groups.iter().filter(is_there).count() <= 1, "seed {seed}: two groups");
+            let living = self.groups.iter().enumerate().filter(|group| self.lives(*group)).count();
+            assert!(living <= 1, "seed {seed}: two groups");
             let values: BTreeSet<u64> = (0..)
                 .zip(&self.ranks)
                 .filter(|(rank, _)| !self.is_dead(*rank))
@@ -603,7 +682,12 @@ impl World {
                 })
                 .collect::<Vec<_>>()
         };
-        assert!(fates.len() <= 1, "seed {seed}: ranks that nothing has hit differ: {:#?}", story());
+        let is_torn = self.groups.iter().any(|group| group.is_torn);
+        assert!(
+            is_torn || fates.len() <= 1,
+            "seed {seed}: ranks that nothing has hit differ: {:#?}",
+            story()
+        );
     }
 }
 
