@@ -27,7 +27,7 @@ pub struct Counters {
     /// The nanoseconds for which calls waited.
     pub waited: u64,
     /// The bytes sent by each way, and how often others took the place of a lost way. The order is
-    /// that of [`Way::all`].
+    /// that of `Way::all`.
     pub traffic: Vec<[u64; 2]>,
     /// The calls that ended, by kind. Those without a kind are calls of kinds without a place.
     pub calls: Vec<CountedCalls>,
