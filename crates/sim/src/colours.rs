@@ -2,10 +2,11 @@
 //!
 //! Ranks, links and connections get colours. At first a rank has that of its program, in which
 //! peers and places in memory are named by their order, and a link that of its rate. Then each
-//! gets the colour of what it meets: a connection that of its ranks and links, a rank that of its
-//! connections, a link that of those on it. This goes on until no colour parts any more (colour
-//! refinement). Ranks of one colour then do the same at all times, and so do links. A rank of each
-//! colour is simulated, and its messages take the part of a link that all of their colour take.
+//! takes up the colours around it: a connection those of its ranks and links, a rank those of its
+//! connections, a link those of the connections on it. This goes on until no colour parts any more
+//! (colour refinement). Ranks of one colour then do the same at all times, and so do links. A rank
+//! of each colour is simulated, and its messages take the part of a link that all of their colour
+//! take.
 //!
 //! Source: Cardon and Crochemore, "Partitioning a graph in O(|A| log2 |V|)", 1982.
 

@@ -8,7 +8,7 @@
 //! * `shape`: fabrics by a short text, such as `rail:1024x8:400G`;
 //! * `network`: the directed links of a fabric, and the ways between two ports;
 //! * `flows`: the share of each link that each message gets; `due`: the end of each message;
-//! * `job`: the places and the prices of the ranks; `programs`: what they do;
+//! * `job`: the places and the prices of the ranks; `programs`: the programs that ranks run;
 //! * `colours`: finds equal ranks, of which one is simulated; `fold`: the ranks that stand for all;
 //! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
 //! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.

@@ -48,7 +48,8 @@ struct Output {
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
 /// Begins the trace of this process in a file, before it joins its first group. An old trace goes,
-/// unless the process joins ranks that run. Returns the tracer for the record. Does not block.
+/// unless the process joins ranks that run. Returns the tracer for the record. Waits for at most a
+/// second, if another process does not end its turn.
 pub(crate) fn start(path: &Path, is_newcomer: bool) -> Option<Tracer> {
     let file = match TraceFile::open(path, is_newcomer) {
         Ok(file) => file,

@@ -406,14 +406,15 @@ impl Election {
         }
         let settled_ms = *self.settled_ms.get_or_insert(now_ms);
         let quorum = self.quorum();
-        let is_alone = self.agreement.is_some() || self.is_beyond_doubt(&quorum);
-        if is_alone && quorum.is_reached() {
+        let is_enough = quorum.is_reached() || quorum.is_half();
+        let has_no_rival = is_enough && (self.agreement.is_some() || self.is_beyond_doubt(&quorum));
+        if has_no_rival && quorum.is_reached() {
             let Some(agreement) = &mut self.agreement else { return Step::Form(quorum.members) };
             let opinion = |vote: &Vote| vote.opinion.clone().unwrap_or_default();
             let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
             let value = agreement.lead(self.own, &votes);
             value.map_or(Step::Wait, Step::Agreed)
-        } else if is_alone && let Some(step) = self.ask_launcher(&quorum) {
+        } else if has_no_rival && let Some(step) = self.ask_launcher(&quorum) {
             step
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
             Step::NoQuorum(quorum)
@@ -429,8 +430,9 @@ impl Election {
     /// of a voter, the later group has taken care.
     fn is_beyond_doubt(&self, quorum: &Quorum) -> bool {
         let doubts = self.votes.values().map(|vote| &vote.doubt).chain([&self.doubt]);
-        doubts.into_iter().all(|doubt| {
-            let is_elsewhere = |rank: &&u32| !quorum.members.contains(*rank);
+        // Most voters doubt the same group.
+        doubts.collect::<BTreeSet<_>>().into_iter().all(|doubt| {
+            let is_elsewhere = |rank: &&u32| quorum.members.binary_search(rank).is_err();
             let elsewhere = doubt.iter().filter(is_elsewhere);
             let lives = elsewhere.clone().any(|rank| quorum.unknown.contains(rank));
             !lives || 2 * elsewhere.count() < doubt.len()
@@ -492,5 +494,7 @@ impl Election {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;
