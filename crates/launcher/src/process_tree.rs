@@ -98,9 +98,9 @@ pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
     kill_each(descendants().into_iter().filter(chosen))
 }
 
-/// Kills the living processes of this host that `chosen` picks, once. Returns their number.
-pub(crate) fn kill_all(chosen: impl Fn(&Process) -> bool) -> usize {
-    kill_each(processes().filter(|process| !process.zombie && chosen(process)))
+/// Kills the living processes of this host that `chosen` picks, once.
+pub(crate) fn kill_all(chosen: impl Fn(&Process) -> bool) {
+    kill_each(processes().filter(|process| !process.zombie && chosen(process)));
 }
 
 fn kill_each(doomed: impl Iterator<Item = Process>) -> usize {

@@ -24,6 +24,9 @@ pub(crate) const SENTINEL: &str = "--ringfold-sentinel";
 /// The variable that names the node agent of a rank, in the environment of the rank.
 pub(crate) const AGENT: &str = "RINGFOLD_AGENT";
 
+/// The time between two looks at all processes of the host.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The value of `AGENT` for the ranks of `order`. No two node agents have the same first rank.
 pub(crate) fn agent_of(order: &HostOrder) -> String {
     format!("{}-{}", order.job, order.ranks.first().copied().unwrap_or_default())
@@ -49,12 +52,12 @@ pub(crate) fn watch(pid: Option<u32>, agent: &str) -> ExitCode {
         return failed("ringrun: sentinel", &error, 1);
     }
     let variable = format!("{AGENT}={agent}");
+    // A look misses a process that forks or executes a program meanwhile: its environment reads as
+    // empty. So a look that finds nothing is not the last one.
     let until = Instant::now() + DYING;
-    // A process that forks in this moment has a child that the next round finds.
-    while process_tree::kill_all(|process| process.inherited(&variable)) > 0
-        && Instant::now() < until
-    {
-        std::thread::sleep(Duration::from_millis(1));
+    while Instant::now() < until {
+        process_tree::kill_all(|process| process.inherited(&variable));
+        std::thread::sleep(PAUSE);
     }
     ExitCode::SUCCESS
 }
