@@ -115,7 +115,8 @@ impl Bill {
         // A piece is one step behind the previous piece.
         let steps = (traffic.steps + pieces - 1) as u128;
         let messages = (traffic.messages * pieces) as u128;
-        let load = Load { near, steps, messages, moved };
+        let stays = moved * part_within(algorithm, call, site) / 1024;
+        let load = Load { near, steps, messages, moved, stays };
         let Passage { waiting, busy, network, away, quarters } =
             load.passage(traffic.pattern, call, site);
         let combined = if is_staged {
@@ -183,6 +184,23 @@ struct Load {
     messages: u128,
     /// The bytes that it sends or receives, whichever is more.
     moved: u128,
+    /// Those of them that stay on its host, unless messages are local.
+    stays: u128,
+}
+
+/// The part of a rank's bytes that stays on its host, of 1024.
+fn part_within(algorithm: &Algorithm, call: &Call, site: &Site<'_>) -> u128 {
+    let (size, here) = (site.layout.size(), site.ranks_per_host);
+    let [part, all] = match algorithm.pattern {
+        _ if site.hosts == size => return 0,
+        // The nearest partners are on the host. They exchange as much as they would without others.
+        Pattern::Exchange => {
+            let sent = |layout: &Layout| (algorithm.stated)(call, layout).sent;
+            [sent(&Layout::apart(here)), sent(site.layout)]
+        }
+        _ => [here - 1, size - 1],
+    };
+    (part.min(all) as u128 * 1024).checked_div(all as u128).unwrap_or(0)
 }
 
 /// The passage of messages over links within hosts and between hosts. Times are in picoseconds.
@@ -201,7 +219,7 @@ struct Passage {
 
 impl Load {
     fn passage(&self, pattern: Pattern, call: &Call, site: &Site<'_>) -> Passage {
-        let Self { near, steps, messages, moved } = *self;
+        let Self { near, steps, messages, moved, stays } = *self;
         if site.hosts <= 1 {
             let busy = messages * near.message_ps + moved * near.byte_ps;
             let waiting = steps * near.latency_ps;
@@ -239,7 +257,12 @@ impl Load {
         let users = if is_of_root { 1 } else { site.ranks_per_host };
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
         let byte_ps = site.rates.congested_byte_ps(users as u128, congested);
-        let busy = messages * message_ps + moved * byte_ps;
+        // A port may pass a byte sooner than a link within the host does.
+        let passes = match pattern.is_at_once() {
+            true => (moved * byte_ps).max(stays * near.byte_ps),
+            false => moved * byte_ps + stays * near.byte_ps.saturating_sub(byte_ps),
+        };
+        let busy = messages * message_ps + passes;
         let network = moved * site.rates.network_byte_ps(byte_ps);
         Passage { waiting: steps * latency_ps, busy, network, away: 1024, quarters: 4 }
     }
@@ -247,7 +270,7 @@ impl Load {
     /// The passage where most messages stay on a host. One or two of its ranks use the network, for
     /// all that they send or for all that they receive.
     fn along(&self, pattern: Pattern, call: &Call, site: &Site<'_>, borders: usize) -> Passage {
-        let Self { near, steps, messages, moved } = *self;
+        let Self { near, steps, messages, moved, .. } = *self;
         let far = steps.min(2 * borders as u128);
         let users = borders.div_ceil(site.hosts) as u128;
         // Several trees cross borders at different places.
@@ -258,7 +281,8 @@ impl Load {
         let byte_ps = site.rates.far_byte_ps(users) * halves / 2;
         Passage {
             waiting: far * latency_ps + (steps - far) * near.latency_ps,
-            busy: messages * message_ps + moved * byte_ps,
+            // The slower ones of the links on the way hold up all others.
+            busy: messages * message_ps + moved * byte_ps.max(near.byte_ps),
             network: moved * site.rates.network_byte_ps(byte_ps),
             away: (512 * users * halves).div_ceil(site.ranks_per_host as u128).min(1024),
             quarters: if is_slower { MIXED_QUARTERS } else { 4 },

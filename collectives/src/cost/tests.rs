@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile};
+use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile, Rates};
 use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Wire};
@@ -180,4 +180,36 @@ fn a_chain_of_a_scan_costs_more_where_ranks_are_dealt() {
     let price_on = |hosts: &[u32]| price(chain, &call, &Layout::from_host_names(hosts), 1 << 14);
     let in_order = price_on(&[0, 0, 0, 0, 1, 1, 1, 1]);
     assert!(price_on(&[0, 1, 0, 1, 0, 1, 0, 1]) > in_order, "every step goes to another host");
+}
+
+/// A port of 400 Gbit/s passes a byte in less time than a link within a host. Where most messages
+/// pass both, or go to partners on the host, the slower ones count.
+#[test]
+fn links_within_hosts_hold_up_fast_ports() {
+    let call = call(Collective::AllReduce, 1 << 24);
+    let price_of = |name, within_ps| {
+        let mut profile = Profile::default();
+        let own = LinkPrice { byte_ps: within_ps, ..LinkPrice::of(LinkClass::Sockets) };
+        profile.set_link(LinkClass::Sockets, own);
+        let rates = Rates { tcp_mbps: 0, rdma_gbps: 400 };
+        let prices = Prices::default().with_rates(rates).with_profile(&profile);
+        let layout = Layout::hosts_of(4, 8).with_rdma(true).with_prices(prices);
+        let algorithm = Algorithm::named(Collective::AllReduce, name).unwrap();
+        price(algorithm, &call, &layout, 1 << 14).as_nanos()
+    };
+    let bytes = call.count * call.data_type.bytes();
+    // The bytes that a rank sends, and those of them that stay on the host, as parts of the buffer.
+    for (name, [stays, all]) in [
+        ("ring", [14, 8]),
+        ("double_tree", [16, 8]),
+        ("halving_doubling", [12, 8]),
+        ("recursive_doubling", [16, 8]),
+    ] {
+        assert_eq!(price_of(name, 1), price_of(name, 20), "{name}: the ports hold it up");
+        let longer = price_of(name, 300) - price_of(name, 200);
+        let wanted = (bytes * stays / all * 100 / 1000) as u128;
+        assert!(longer.abs_diff(wanted) <= wanted / 100, "{name}: {longer} of {wanted} ns");
+    }
+    let within_ps = 400;
+    assert!(price_of("two_shot", within_ps) < price_of("ring", within_ps) / 2, "side by side");
 }

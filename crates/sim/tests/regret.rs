@@ -44,7 +44,8 @@ fn cell(job: &Job, bytes: usize) -> String {
     let is_tried = |it: &&Algorithm| {
         let (is_direct, is_small) = (it.is_direct(), size <= 8);
         let most = if it.name == "one_shot" { 64 << 10 } else { 1 << 20 };
-        it.works_anywhere() && (!is_direct || is_small || size <= DIRECT_RANKS_MAX && bytes <= most)
+        let is_short = is_small || size <= DIRECT_RANKS_MAX && bytes <= most;
+        it.name == chosen || it.works_anywhere() && (!is_direct || is_short)
     };
     let all = Algorithm::of(collective).iter().filter(is_tried);
     let times: Vec<(u64, &str)> = all.map(|it| (time(it), it.name)).collect();
