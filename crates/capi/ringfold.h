@@ -903,7 +903,7 @@ enum ringfold_result ringfold_window_alloc(size_t bytes,
                                            ringfold_window_t *window,
                                            void **memory);
 
-// Frees a window and its memory on this rank. Waits for a call of another thread that uses it. A
+// Frees a window and its memory on this rank, once all of its calls have ended. Does not wait. A
 // window may be freed after its communicator.
 enum ringfold_result ringfold_window_free(ringfold_window_t window);
 
@@ -917,6 +917,17 @@ enum ringfold_result ringfold_all_reduce_window(ringfold_window_t input,
                                                 enum ringfold_type type,
                                                 ringfold_op_t op,
                                                 ringfold_comm_t comm);
+
+// Starts ringfold_all_reduce_window, as ringfold_start_all_reduce starts its call. The elements of
+// the call belong to it until ringfold_wait has returned. Calls of one window follow one another.
+enum ringfold_result ringfold_start_all_reduce_window(ringfold_window_t input,
+                                                      ringfold_window_t output,
+                                                      size_t offset,
+                                                      size_t count,
+                                                      enum ringfold_type type,
+                                                      ringfold_op_t op,
+                                                      ringfold_comm_t comm,
+                                                      ringfold_request_t *request);
 
 #ifdef __cplusplus
 }  // extern "C"

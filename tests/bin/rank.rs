@@ -17,7 +17,8 @@
 //!   broadcasts. Rank 0 prints the start and the duration of each call in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `refill BYTES STOP`: as `window`. After a failed call a rank fills its window with a number.
-//!   Once a file STOP exists, it prints how many elements have changed;
+//!   Once a file STOP exists, it prints how many elements have changed. `refill-started` starts its
+//!   calls and waits for them;
 //! * `refuse BYTES`: as `window`, without free memory. After a failed call a rank prints the panic
 //!   of its window;
 //! * `mixed SEED CALLS`: CALLS calls of all kinds with known results; 0 calls until one fails;
@@ -81,8 +82,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfold::{
-    ANY_SOURCE, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId,
-    Wire,
+    ANY_SOURCE, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, Request,
+    UniqueId, Wire,
 };
 use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -139,7 +140,9 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
             mixed::mixed(comm, number(1) as u64, number(2))
         }
         Some("refuse") => refuse(comm, number(1) / 4),
-        Some("refill") => refill(comm, number(1) / 4, &args[2]),
+        Some(task @ ("refill" | "refill-started")) => {
+            refill(comm, number(1) / 4, &args[2], task == "refill-started")
+        }
         Some("abort") => abort(comm),
         Some("stray") => stray(comm, &args[1], Rank::at(args.get(2).map_or(3, |_| number(2)))),
         Some("pace") => pace(comm, number(1) as u64),
@@ -412,12 +415,20 @@ fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
 }
 
 /// A task of this program, as described in its head.
-fn refill(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
+fn refill(comm: &mut Communicator, count: usize, stop: &str, starts: bool) -> Result<(), Error> {
     const FILLED: f32 = 777.0;
     let mut window = comm.alloc::<f32>(count)?;
     println!("started");
     loop {
-        let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
+        let called = if starts {
+            let shared = window.share();
+            let request = comm.start_all_reduce_window(&shared, .., ReduceOp::Max);
+            let called = request.and_then(Request::wait);
+            window = shared.take().expect("the call has ended");
+            called.map_err(Error::from)
+        } else {
+            comm.all_reduce_window(&mut window, .., ReduceOp::Max)
+        };
         if called.is_err() {
             window.fill(FILLED);
             println!("filled");

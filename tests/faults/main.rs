@@ -189,9 +189,13 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
 /// their windows. The rank then resumes, and must not change them.
 #[test]
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
+    ["refill", "refill-started"].into_iter().for_each(refill);
+}
+
+fn refill(task: &str) {
     let folder = Folder::new();
     let stop = folder.at("stop");
-    let task = ["refill", &(64 << 20).to_string(), &stop];
+    let task = [task, &(64 << 20).to_string(), &stop];
     let job = start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
     job.wait_for("started");
     std::thread::sleep(Duration::from_secs(1));

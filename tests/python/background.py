@@ -36,18 +36,23 @@ def no_worker():
     """Collectives in the background have one thread of the process at most."""
     groups = [comm.duplicate() for _ in range(4)]
     buffers = [array.array("f", [rank] * 50_000) for _ in groups]
+    window = comm.alloc(1000, "float32")
+    memoryview(window)[:] = memoryview(array.array("f", [rank] * 1000))
     late = groups[0].all_reduce(buffers[0], async_op=True) if rank == 0 else None
     if size > 1:
         # Rank 0 is in the call when the others begin it.
         comm.barrier()
     handles = [late or groups[0].all_reduce(buffers[0], async_op=True)]
     handles += [group.all_reduce(it, async_op=True) for group, it in zip(groups[1:], buffers[1:])]
+    for start in (0, 500):
+        handles.append(comm.all_reduce_window(window, start=start, count=500, async_op=True))
     together, one = groups[3].group(), array.array("q", [1])
     together.all_reduce(one)
     handles.append(together.run(async_op=True))
     for handle in reversed(handles):
         handle.wait(60)
     assert one[0] == size
+    assert set(memoryview(window)) == {total}
     assert all(set(buffer) == {total} for buffer in buffers)
     # A new thread has the name of its parent for a moment. Calls of the other ranks may have ended
     # while they were started, without a helper.
@@ -297,23 +302,27 @@ def prepared():
     parts = array.array("q", [rank] * size)
     group, one = comm.group(), array.array("q", [1])
     group.all_reduce(one)
+    window = comm.alloc(4)
     calls = [
         comm.prepare(comm.all_reduce, buffer, op="max"),
         comm.prepare(comm.all_reduce_by, buffer, op=add),
         comm.prepare(comm.all_to_all_v, parts, array.array("q", [0] * size), recv=[1] * size),
         comm.prepare(group.run),
         comm.prepare(comm.recv, got, (rank - 1) % size, 5),
+        comm.prepare(comm.all_reduce_window, window, op="max"),
         comm.prepare(comm.send, array.array("q", [rank]), (rank + 1) % size, 5),
     ]
-    assert len({id(call) for call in calls}) == 6 and got[0] == 0
+    assert len({id(call) for call in calls}) == 7 and got[0] == 0
     gc.collect()
     for step in range(3):
         buffer[:], one[0], got[0] = array.array("q", [rank + step] * 9), step, -1
+        memoryview(window)[3] = rank + step
         # Calls have the order of their starts.
         handles = [call.start() for call in calls]
         for handle in reversed(handles):
             handle.wait(60)
         assert set(buffer) == {(size - 1 + step) * size}, buffer
+        assert memoryview(window)[3] == size - 1 + step
         assert one[0] == step * size and got[0] == (rank - 1) % size
         assert handles[4].message.tag == 5
     if size > 1:
@@ -335,8 +344,6 @@ def prepared():
     refused(lambda: comm.prepare(dict), "starts a call")
     twice = lambda async_op: [comm.barrier(async_op=True) for _ in range(2)]  # noqa: E731
     refused(lambda: comm.prepare(twice), "one call")
-    window = other.alloc(4)
-    refused(lambda: other.prepare(other.all_reduce_window, window), "cannot be prepared")
     refused(lambda: comm.prepare(comm.all_reduce, buffer, op="nonsense"), "nonsense")
     barrier = other.prepare(other.barrier)
     other.close()

@@ -21,6 +21,35 @@ fn pair(comm: &mut Communicator) -> Pair {
     (comm.alloc(BYTES).unwrap(), comm.alloc(BYTES).unwrap())
 }
 
+/// Performs `call` in shared windows from byte `at`, blocking on one rank and started on another,
+/// and counts the wrong elements of this rank.
+fn wrong_if_started(
+    comm: &mut Communicator,
+    (mut input, mut output): Pair,
+    call: &Call,
+    in_place: bool,
+    at: usize,
+) -> (usize, Pair) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let oracle = Oracle::new(*call, size, at as u64);
+    let call = Call { op: oracle.op(rank), ..*call };
+    let range = at..at + call.count * call.data_type.bytes();
+    output.fill(0xa5);
+    oracle.fill_input(rank, &mut if in_place { &mut output } else { &mut input }[range.clone()]);
+    let (input, output) = (input.share(), output.share());
+    let from = (!in_place).then_some(&input);
+    if rank.0.is_multiple_of(2) {
+        let call = comm.start_in_windows(&call, from, &output, at, ()).unwrap();
+        call.wait().unwrap();
+    } else {
+        comm.perform_in_shared_windows(&call, from, &output, at).unwrap();
+    }
+    let [input, output] = [input, output].map(|window| window.take().unwrap());
+    let outside = output[..at].iter().chain(&output[range.end..]);
+    assert!(outside.copied().all(|byte| byte == 0xa5), "{call} wrote beyond its range");
+    (oracle.count_wrong(rank, &output[range]), (input, output))
+}
+
 /// Performs `call` from byte `at`, and counts the wrong elements of this rank.
 fn wrong(
     comm: &mut Communicator,
@@ -82,6 +111,71 @@ pub(crate) fn some_calls(via: Via, sizes: &[usize], of: usize) {
                     assert_eq!(wrong, 0, "{call}, in place {in_place}, rank {rank} of {size}");
                 }
             }
+        });
+    }
+}
+
+/// Calls that were started, each on all ranks or beside blocking ones.
+fn some_started(via: Via, sizes: &[usize], of: usize) {
+    let calls: Vec<_> = all_calls().into_iter().step_by(of).collect();
+    for &size in sizes {
+        via.run(size, &FORCED, |comm| {
+            let mut pair = pair(comm);
+            for (index, call) in calls.iter().enumerate() {
+                for in_place in [false, true] {
+                    let at = [0, 64, 8][index % 3];
+                    let (wrong, again) = wrong_if_started(comm, pair, call, in_place, at);
+                    pair = again;
+                    let rank = comm.rank();
+                    assert_eq!(wrong, 0, "{call}, in place {in_place}, rank {rank} of {size}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn started() {
+    some_started(Via::Shm, &[2, 3], 1);
+    some_started(Via::Local, &[2], 7);
+    some_started(Via::Tcp, &[2], 7);
+}
+
+/// Several calls wait for one window, for the same elements and for others, and other collectives
+/// come between them.
+#[test]
+fn many_started_in_one_window() {
+    for via in Via::ALL {
+        via.run(3, &[], |comm| {
+            let mut window = comm.alloc::<u64>(3000).unwrap();
+            window.fill(1);
+            let shared = window.share();
+            let mut requests = Vec::new();
+            let mut others = Vec::new();
+            for part in [..3000, ..1000] {
+                let sum = ReduceOp::Sum;
+                requests.push(comm.start_all_reduce_window(&shared, part, sum).unwrap());
+                others.push(comm.start_all_reduce(vec![1_u32; 10], sum).unwrap());
+                requests.push(comm.start_all_reduce_window(&shared, 2000.., sum).unwrap());
+            }
+            let mut ranks = [comm.rank().0];
+            comm.all_reduce(&mut ranks, ReduceOp::Max).unwrap();
+            assert_eq!(ranks, [2]);
+            let whole =
+                comm.prepare(|comm| comm.start_all_reduce_window(&shared, .., ReduceOp::Max));
+            let mut whole = whole.unwrap();
+            for _ in 0..3 {
+                whole.start(comm).unwrap();
+                whole.wait().unwrap();
+            }
+            assert!(shared.take().is_none(), "a prepared call keeps its window");
+            drop(whole);
+            requests.into_iter().for_each(|request| request.wait().unwrap());
+            others.into_iter().for_each(|request| assert_eq!(request.wait().unwrap(), [3; 10]));
+            let window = shared.take().unwrap();
+            assert_eq!([window[0], window[1500], window[2500]], [9, 3, 27], "{via:?}");
+            let refused = comm.start_all_reduce_window(&shared, .., ReduceOp::Sum).unwrap_err();
+            assert!(refused.to_string().contains("the program has taken the window"), "{refused}");
         });
     }
 }

@@ -55,7 +55,8 @@ fn shared(comm: ringfold_comm_t) -> Result<Held<'static, SharedComm>, Fault> {
 
 #[cold]
 fn unknown(comm: ringfold_comm_t) -> Fault {
-    if Later::of(comm).is_some() {
+    let is_there = |it: Later| COMMS.get(number(it.0)).is_some();
+    if Later::of(comm).is_some_and(is_there) {
         return Fault::misplaced(format!(
             "{:#x} is a handle of ringfold_prepare, which only functions that start calls take",
             number(comm)

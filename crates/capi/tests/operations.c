@@ -221,9 +221,31 @@ static void windows(void) {
     for (size_t i = 0; i < COUNT; i++) CHECK(output[i] == reduced(RINGFOLD_SUM, i) / 2);
     EXPECT(RINGFOLD_ERROR_ARGUMENT, "exceed the window",
            ringfold_all_reduce_window(NULL, in, 8, COUNT, RINGFOLD_FLOAT64, RINGFOLD_SUM, comm));
+    /* Several calls wait for one window, which is freed before they end. */
+    ringfold_request_t halves[2], prepared, none;
+    ringfold_comm_t later;
+    for (size_t i = 0; i < COUNT; i++) input[i] = element(rank, i);
+    OK(ringfold_prepare(comm, &later));
+    OK(ringfold_start_all_reduce_window(in, out, 0, COUNT, RINGFOLD_FLOAT64, RINGFOLD_SUM, later,
+                                        &prepared));
+    for (int i = 0; i < 2; i++) {
+        size_t begin = i ? part * sizeof(double) : 0, count = i ? COUNT - part : part;
+        OK(ringfold_start_all_reduce_window(i ? in : NULL, in, begin, count, RINGFOLD_FLOAT64,
+                                            RINGFOLD_SUM, comm, &halves[i]));
+    }
+    EXPECT(RINGFOLD_ERROR_ARGUMENT, "exceed the window",
+           ringfold_start_all_reduce_window(NULL, in, 8, COUNT, RINGFOLD_FLOAT64, RINGFOLD_SUM,
+                                            comm, &none));
+    OK(ringfold_start(prepared));
+    OK(ringfold_window_free(out));
+    OK(ringfold_wait(halves[1]));
+    OK(ringfold_wait(halves[0]));
+    for (size_t i = 0; i < COUNT; i++) CHECK(input[i] == reduced(RINGFOLD_SUM, i));
+    OK(ringfold_wait(prepared));
+    for (size_t i = 0; i < COUNT; i++) CHECK(output[i] == reduced(RINGFOLD_SUM, i) * size);
+    OK(ringfold_request_free(prepared));
     OK(ringfold_op_free(scaled));
     OK(ringfold_window_free(in));
-    OK(ringfold_window_free(out));
 }
 
 /* Groups of the ranks, which outlive nothing but their own calls. */

@@ -5,15 +5,14 @@
 //!
 //! * `region`: bytes at an address; `places`: the regions of one call;
 //! * `calls`: calls that are collected first and then performed together;
-//! * `registrations`: regions that stay registered with devices; `windows`: calls in windows;
-//!   `ids`: the unique ids of the process.
+//! * `registrations`: regions that stay registered with devices; `ids`: the unique ids of the
+//!   process.
 
 mod calls;
 mod ids;
 mod places;
 mod region;
 mod registrations;
-mod windows;
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,6 @@ pub use ids::{find_id, made_ids};
 pub use places::Places;
 pub use region::{Region, Unfit};
 pub use registrations::register;
-pub use windows::{WindowError, all_reduce_windows};
 
 /// Locks a mutex, also after a panic of its holder. The caller copes with the values of that time.
 #[inline]

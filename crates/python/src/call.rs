@@ -30,7 +30,8 @@ pub(crate) struct Common<'a, 'py> {
 /// The result of a method: a handle for a call in the background, and otherwise `None`.
 pub(crate) type Called = PyResult<Option<Handle>>;
 
-/// Runs `work` in this thread, or in the background by a worker thread, after all calls before it.
+/// Runs `work`, which blocks, after all calls before it: in this thread, or by a worker thread
+/// while another one has the communicator.
 ///
 /// `work` uses the regions of `memories`, which live until it is done.
 #[inline]
@@ -45,30 +46,19 @@ where
     W: FnOnce(&mut Communicator) -> Result<(), Error> + Send + 'static,
 {
     let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
-    let work = if common.async_op {
-        if is_preparing() {
-            let text = "this call cannot be prepared";
-            return Err(raise(py, Fault::Argument(text.to_owned())));
-        }
-        work
-    } else {
-        let (attempt, interrupt) = interruptible(py, || queue.try_now(timeout, work));
-        if let Some(interrupt) = interrupt {
-            return Err(interrupt);
-        }
-        settle(py, queue)?;
-        match attempt {
-            Attempt::Ran(Ok(())) => return Ok(None),
-            Attempt::Ran(Err(fault)) => return Err(raise(py, fault)),
-            Attempt::Busy(work) => work,
-        }
+    let (attempt, interrupt) = interruptible(py, || queue.try_now(timeout, work));
+    if let Some(interrupt) = interrupt {
+        return Err(interrupt);
+    }
+    settle(py, queue)?;
+    let work = match attempt {
+        Attempt::Ran(Ok(())) => return Ok(None),
+        Attempt::Ran(Err(fault)) => return Err(raise(py, fault)),
+        Attempt::Busy(work) => work,
     };
     let ticket = Ticket::new(queue);
     ticket.keep(Box::new(keep(py, memories, common.keep)?));
     queue.submit(timeout, work, &ticket).map_err(|fault| raise(py, fault))?;
-    if common.async_op {
-        return Ok(Some(Handle::new(ticket)));
-    }
     wait_or_abort(py, &ticket)?;
     Ok(None)
 }

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, UniqueId, Wire};
 use ringfold_foreign::{Places, Region, find_id, lock, register};
 
-use crate::call::{Called, Common, dispatch, perform_call, shape};
+use crate::call::{self, Called, Common, dispatch, perform_call, shape};
 use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
@@ -20,7 +20,7 @@ use crate::queue::{CallQueue, Fault, Ticket};
 use crate::region::Access;
 use crate::registration::Registration;
 use crate::user_op::UserOp;
-use crate::window::{self, Window};
+use crate::window::Window;
 
 /// The membership of this process in a group of ranks.
 ///
@@ -349,12 +349,19 @@ impl Communicator {
         let (collective, root, wire) = (Collective::AllReduce, Rank(0), Wire::Element);
         let call = Call { collective, count, data_type, op, root, wire };
         let output = output.filter(|output| !output.is(input));
-        let into = Arc::clone(&output.unwrap_or(input).get().shared);
-        let from = output.map(|_| Arc::clone(&input.get().shared));
+        let into = output.unwrap_or(input).get().shared.clone();
+        let (from, at) = (output.map(|_| input.get().shared.clone()), start.saturating_mul(size));
         let common = Common { dtype: None, async_op, timeout, keep: None };
+        let of = move |ranks: &Ranks| Call { wire: ranks.wire(), ..call };
+        if async_op {
+            let handle = call::start(py, &self.queue, [], common, move |ranks, requests| {
+                requests.push(ranks.start_in_windows(&of(ranks), from.as_ref(), &into, at, ())?);
+                Ok(())
+            });
+            return handle.map(Some);
+        }
         dispatch(py, &self.queue, [], common, move |ranks| {
-            let call = Call { wire: ranks.wire(), ..call };
-            window::all_reduce(ranks, &call, from.as_ref(), &into, start.saturating_mul(size))
+            ranks.perform_in_shared_windows(&of(ranks), from.as_ref(), &into, at)
         })
     }
 

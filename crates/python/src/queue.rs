@@ -2,8 +2,8 @@
 //!
 //! A call runs or starts in the thread that makes it, if no other call runs or waits. Otherwise it
 //! waits in the queue for the communicator: a start for the thread that has it, and a blocking call
-//! for a worker thread, as calls in the background do that ringfold cannot start. Nothing here
-//! touches Python; `ended` frees the memory of calls that have ended.
+//! for a worker thread. Nothing here touches Python; `ended` frees the memory of calls that have
+//! ended.
 
 use std::any::Any;
 use std::collections::VecDeque;

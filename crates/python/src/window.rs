@@ -2,18 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use ringfold::{Call, Communicator, DataType, Error, Window as Pages};
-use ringfold_foreign::{Region, WindowError, all_reduce_windows};
+use ringfold::{DataType, SharedWindow, Window as Pages};
+use ringfold_foreign::Region;
 
 use crate::element::{format_of, name_of};
-
-/// A window of one communicator.
-pub(crate) type Shared = Arc<Mutex<Pages<u8>>>;
 
 /// Memory that all ranks of the host have mapped, as a buffer of one dimension.
 /// `Communicator.alloc` makes it.
@@ -22,7 +18,7 @@ pub(crate) type Shared = Arc<Mutex<Pages<u8>>>;
 /// window or an object that uses it.
 #[pyclass(frozen, weakref, module = "ringfold")]
 pub(crate) struct Window {
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedWindow<u8>,
     pub(crate) data_type: DataType,
     region: Region,
     /// The shape and the strides of views.
@@ -36,7 +32,7 @@ impl Window {
         let size = data_type.bytes();
         let shape = [(region.bytes() / size).cast_signed()];
         let strides = [size.cast_signed()];
-        Self { shared: Arc::new(Mutex::new(pages)), data_type, region, shape, strides }
+        Self { shared: pages.share(), data_type, region, shape, strides }
     }
 
     /// The length in bytes.
@@ -106,23 +102,4 @@ impl Window {
         view.obj = slf.into_any().into_ptr();
         Ok(())
     }
-}
-
-/// Performs an all-reduce in windows, from byte `at`.
-pub(crate) fn all_reduce(
-    communicator: &mut Communicator,
-    call: &Call,
-    input: Option<&Shared>,
-    output: &Shared,
-    at: usize,
-) -> Result<(), Error> {
-    let done = all_reduce_windows(communicator, call, input.map(|it| &**it), output, at);
-    done.map_err(|error| match error {
-        WindowError::Call(error) => error,
-        WindowError::InUse => Error::Argument {
-            rank: communicator.rank(),
-            call: "allreduce",
-            what: "another communicator uses the window at this time".to_owned(),
-        },
-    })
 }

@@ -73,6 +73,65 @@ pub(crate) enum User<'m, 'a> {
     Windows { input: Option<&'a Window>, output: &'m mut Window, range: Range<usize> },
 }
 
+/// The memory of one call whose owner is elsewhere.
+pub(crate) enum Lent<'a> {
+    /// Memory of this rank alone.
+    Private(Buffers<'a>),
+    /// Bytes `range` of windows. A call without `input` is in place.
+    Windows { input: Option<&'a Window>, output: &'a mut Window, range: Range<usize> },
+}
+
+impl<'a> Lent<'a> {
+    pub(crate) const fn place(&self) -> Place {
+        match self {
+            Self::Private(buffers) => Place::of(buffers),
+            Self::Windows { input, range, .. } => {
+                let len = range.end - range.start;
+                let memory = Memory::Windows { shared: true };
+                Place { in_place: input.is_none(), input: len, output: len, memory }
+            }
+        }
+    }
+
+    /// The memory for a call.
+    pub(crate) const fn user<'m>(&'m mut self) -> User<'m, 'a> {
+        match self {
+            Self::Private(buffers) => User::Private(buffers),
+            Self::Windows { input, output, range } => {
+                User::Windows { input: *input, output, range: range.start..range.end }
+            }
+        }
+    }
+}
+
+impl User<'_, '_> {
+    /// The memory with which a program runs after a preparation, which is done now if `is_first`.
+    /// A copy of the input goes to `copy`.
+    pub(crate) fn prepared<'p>(
+        &'p mut self,
+        preparation: Preparation,
+        is_first: bool,
+        program: &Program,
+        copy: &'p mut AlignedBytes,
+    ) -> Lent<'p> {
+        match (self, preparation) {
+            (User::Private(buffers), _) => {
+                Lent::Private(buffers.prepared(preparation, is_first, program, copy))
+            }
+            (User::Windows { input, output, range }, Preparation::Scale(factor)) => {
+                if is_first {
+                    let from = input.map(|input| input.read(range.clone()));
+                    scale(program.call().data_type, output.write(range.clone()), from, factor);
+                }
+                Lent::Windows { input: None, output, range: range.clone() }
+            }
+            (User::Windows { input, output, range }, _) => {
+                Lent::Windows { input: *input, output, range: range.clone() }
+            }
+        }
+    }
+}
+
 impl<'l> Buffers<'l> {
     /// The buffers of a call in lent memory.
     pub(crate) const fn of_loan(loan: &'l mut Loan) -> Self {
@@ -84,9 +143,8 @@ impl<'l> Buffers<'l> {
 }
 
 impl Buffers<'_> {
-    /// The buffers with which a program runs after a preparation, which is done now if
-    /// `is_first`. A copy of the input goes to `copy`.
-    pub(crate) fn prepared<'m>(
+    /// See [`User::prepared`].
+    fn prepared<'m>(
         &'m mut self,
         preparation: Preparation,
         is_first: bool,
@@ -372,8 +430,14 @@ impl<'a> BufferMap<'a> {
         }
     }
 
-    /// Ends the loan of the staging buffer in the middle of a call. The caller's memory is private.
+    /// Ends the loans of windows in the middle of a call.
     pub(crate) const fn suspend(&mut self) {
+        if let Output::Shared(output) = &mut self.output {
+            output.suspend();
+        }
+        if let Input::Shared(input) = &mut self.input {
+            input.suspend();
+        }
         if let Some(staging) = &mut self.staging {
             staging.suspend();
         }

@@ -230,7 +230,7 @@ impl Communicator {
             };
             Job::Call(CallJob {
                 call: StartedCall::Scheduled { call, blocks: None, mark },
-                place: Place::of(&memory.buffers()),
+                place: memory.lent().place(),
                 timeout,
                 memory,
                 begun: None,

@@ -204,7 +204,7 @@ impl Engine {
         let CallJob { call, place, begun, memory, .. } = job;
         let watch = health.watch();
         let begun = begun.get_or_insert_with(|| core.begin_started(call, *place, watch));
-        core.advance_started(call, begun, memory.buffers(), watch, PASS_OPS)
+        core.advance_started(call, begun, (memory.lent(), *place), watch, PASS_OPS)
     }
 
     /// Checks whether the job has failed, and polls the transports. Whether one of them made
@@ -236,7 +236,8 @@ impl Engine {
         let Some(job) = jobs.front_mut() else { return of_messages };
         let Some(begun) = &mut job.begun else { return of_messages };
         let checked = if begun.since.elapsed() < job.timeout {
-            core.check_started(&mut job.call, begun, job.memory.buffers(), health.watch())
+            let memory = (job.memory.lent(), job.place);
+            core.check_started(&mut job.call, begun, memory, health.watch())
         } else {
             Err(CallError::Overdue)
         };

@@ -151,7 +151,7 @@ pub use setup::{
 };
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info, remove_old_records, this_moment};
-pub use shared::Window;
+pub use shared::{SharedWindow, Window};
 pub use store::{KeyValueStore, StoreError};
 pub use uneven::{Uneven, UserOp};
 pub use unique_id::{InvalidUniqueId, UniqueId};

@@ -61,7 +61,7 @@ impl Window {
     /// of a part, no other rank accesses them. Outside exposures of the same number no rank
     /// accesses another's part. The caller calls `complete` only when no peer will write to this
     /// rank's part any more. After `suspend` it only exposes the window again, to go on by the same
-    /// protocol, or drops it.
+    /// protocol, or withdraws it, or drops it.
     #[must_use]
     #[inline]
     pub unsafe fn expose(&mut self) -> Exposure<'_> {
@@ -78,6 +78,12 @@ impl Window {
     pub unsafe fn expose_to_readers(&self) -> ReadExposure<'_> {
         let Self { own, peers } = self;
         ReadExposure { own, peers, is_complete: false }
+    }
+
+    /// Ends an exposure that was suspended and will not go on, as the drop of one does that is not
+    /// complete.
+    pub fn withdraw(&self) {
+        self.own.detach();
     }
 }
 
@@ -140,6 +146,12 @@ impl ReadExposure<'_> {
     /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
     pub const fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Ends this loan of the window in the middle of the exposure, which goes on.
+    #[inline]
+    pub const fn suspend(&mut self) {
         self.is_complete = true;
     }
 }

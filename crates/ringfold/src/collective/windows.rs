@@ -10,12 +10,12 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::reduction;
 use crate::arguments::argument;
-use crate::buffers::{AlignedBytes, Buffers, Memory, Place, User};
+use crate::buffers::{AlignedBytes, Memory, Place};
 use crate::cache::Request;
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::execute::Sharing;
-use crate::shared::{Store, Window};
+use crate::shared::{Claim, SharedWindow, Store, Traits, Window};
 
 /// The windows of an untyped call: [`Communicator::perform_in_windows`] takes them.
 #[derive(Debug)]
@@ -119,11 +119,67 @@ impl Communicator {
             Windows::Apart { input, output } => (Some(input), output),
             Windows::InPlace(window) => (None, window),
         };
+        let (place, mark, range) =
+            self.in_windows(call, input.map(|input| input.traits), output.traits, at)?;
+        let request = Request { call, place, blocks: None, mark: Some(mark) };
+        let input = input.map(|input| &input.store);
+        let mut lent = Store::lent(input, &mut output.store, range);
+        self.perform_request(request, lent.user())
+    }
+
+    /// As [`perform_in_windows`](Self::perform_in_windows), in shared windows. Without an `input`
+    /// the call is in place.
+    ///
+    /// # Errors
+    /// As for [`start_in_windows`](Self::start_in_windows).
+    pub fn perform_in_shared_windows<T: Element>(
+        &mut self,
+        call: &Call,
+        input: Option<&SharedWindow<T>>,
+        output: &SharedWindow<T>,
+        at: usize,
+    ) -> Result<(), Error> {
+        // The calls before it give the windows back.
+        self.engine()?;
+        let (place, mark, mut claim) = self.claim(call, input, output, at)?;
+        let request = Request { call, place, blocks: None, mark: Some(mark) };
+        self.perform_request(request, claim.lent().user())?;
+        claim.complete();
+        Ok(())
+    }
+
+    /// Claims windows for a call, after checking it.
+    pub(crate) fn claim<T>(
+        &self,
+        call: &Call,
+        input: Option<&SharedWindow<T>>,
+        output: &SharedWindow<T>,
+        at: usize,
+    ) -> Result<(Place, CallWindows, Claim), Error> {
+        let (place, mark, range) =
+            self.in_windows(call, input.map(|input| input.traits), output.traits, at)?;
+        let claim = Claim::new(input.map(|input| &input.memory), &output.memory, range);
+        let taken = || {
+            let what = "the program has taken the window, or input and output are the same one";
+            argument(self.rank(), call.collective, what.to_owned())
+        };
+        Ok((place, mark, claim.ok_or_else(taken)?))
+    }
+
+    /// Checks an all-reduce on the bytes of windows from byte `at`: its place, the windows for
+    /// other ranks, and its bytes.
+    fn in_windows(
+        &self,
+        call: &Call,
+        input: Option<Traits>,
+        output: Traits,
+        at: usize,
+    ) -> Result<(Place, CallWindows, Range<usize>), Error> {
         if call.collective != Collective::AllReduce {
             let what = "only all-reduce works in windows; pass the window as a slice instead";
             return Err(argument(self.rank(), call.collective, what.to_owned()));
         }
-        let room = input.map_or(usize::MAX, Window::bytes).min(output.bytes());
+        let room = input.map_or(usize::MAX, |input| input.bytes).min(output.bytes);
         let len = call.count.saturating_mul(call.data_type.bytes());
         if at.checked_add(len).is_none_or(|end| end > room) {
             let what = format!("{len} bytes from byte {at} exceed the window of {room} bytes");
@@ -134,41 +190,22 @@ impl Communicator {
                 .to_owned();
             return Err(argument(self.rank(), call.collective, what));
         }
-        let named = CallWindows {
+        let mark = CallWindows {
             input: input.map_or(output.number, |input| input.number),
             output: output.number,
             begin: at as u64,
         };
-        let range = at..at + len;
-        let shared = output.is_shared() && input.is_none_or(Window::is_shared);
+        let shared = output.is_shared && input.is_none_or(|input| input.is_shared);
         let memory = Memory::Windows { shared };
         let place = Place { in_place: input.is_none(), input: len, output: len, memory };
-        let request = Request { call, place, blocks: None, mark: Some(named) };
-        match (input.map(|input| &input.store), &mut output.store) {
-            (None, Store::Shared(output)) => {
-                let user = User::Windows { input: None, output, range };
-                self.perform_request(request, user)
-            }
-            (Some(Store::Shared(input)), Store::Shared(output)) => {
-                let user = User::Windows { input: Some(input), output, range };
-                self.perform_request(request, user)
-            }
-            (input, output) => {
-                let output = &mut output.front_mut(range.end)[range.clone()];
-                let mut buffers = match input {
-                    None => Buffers::InPlace(output),
-                    Some(input) => Buffers::Apart { input: &input.front(range.end)[range], output },
-                };
-                self.perform_request(request, User::Private(&mut buffers))
-            }
-        }
+        Ok((place, mark, at..at + len))
     }
 
     /// The name of the algorithm that would perform the all-reduce `call` in `window`, as in
     /// `window`.
     #[must_use]
     pub fn algorithm_in<T>(&self, window: &Window<T>, call: &Call) -> &'static str {
-        let memory = Memory::Windows { shared: window.is_shared() };
+        let memory = Memory::Windows { shared: window.traits.is_shared };
         self.algorithm_in_memory(call, memory)
     }
 
@@ -280,7 +317,11 @@ impl Communicator {
     }
 
     /// Resolves `range` within `len` elements.
-    fn elements(&self, len: usize, range: &impl RangeBounds<usize>) -> Result<Range<usize>, Error> {
+    pub(crate) fn elements(
+        &self,
+        len: usize,
+        range: &impl RangeBounds<usize>,
+    ) -> Result<Range<usize>, Error> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(before) => before.saturating_add(1),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::CallName;
 use ringfold_collectives::{Blocks, Stepper};
-use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::{Exchanged, Window, sent};
 use ringfold_types::{Call, Rank, UnevenCall, Way};
@@ -146,7 +145,7 @@ impl Core {
         let place = request.place;
         match Preparation::of(request.call, place) {
             Preparation::Nothing => self.run((place, tag), exchanged, &mut user, watch, timing),
-            preparation => self.run_prepared((place, tag), preparation, user, watch, timing),
+            preparation => self.run_prepared(tag, preparation, user, watch, timing),
         }
     }
 
@@ -189,35 +188,20 @@ impl Core {
     #[cold]
     fn run_prepared(
         &mut self,
-        (place, tag): (Place, u32),
+        tag: u32,
         preparation: Preparation,
-        user: User<'_, '_>,
+        mut user: User<'_, '_>,
         watch: &Watch,
         timing: impl Timing,
     ) -> Result<(), CallError> {
-        let compiled = self.cache.latest();
-        match user {
-            User::Private(buffers) => {
-                // A panic leaves the copy behind: devices may read it until the guard withdraws it.
-                let mut copy = ManuallyDrop::new(std::mem::take(&mut self.scaled));
-                let mut prepared =
-                    buffers.prepared(preparation, true, &compiled.program, &mut copy);
-                let place = Place::of(&prepared);
-                let user = &mut User::Private(&mut prepared);
-                let outcome = self.run((place, tag), Exchanged::Nothing, user, watch, timing);
-                self.scaled = ManuallyDrop::into_inner(copy);
-                outcome
-            }
-            User::Windows { input, output, range } => {
-                let from = input.map(|input| input.read(range.clone()));
-                let Preparation::Scale(factor) = preparation else {
-                    unreachable!("collectives in windows work in place")
-                };
-                scale(compiled.call.data_type, output.write(range.clone()), from, factor);
-                let user = &mut User::Windows { input: None, output, range };
-                self.run((place, tag), Exchanged::Nothing, user, watch, timing)
-            }
-        }
+        // A panic leaves the copy behind: devices may read it until the guard withdraws it.
+        let mut copy = ManuallyDrop::new(std::mem::take(&mut self.scaled));
+        let program = &self.cache.latest().program;
+        let mut prepared = user.prepared(preparation, true, program, &mut copy);
+        let (place, mut user) = (prepared.place(), prepared.user());
+        let outcome = self.run((place, tag), Exchanged::Nothing, &mut user, watch, timing);
+        self.scaled = ManuallyDrop::into_inner(copy);
+        outcome
     }
 
     /// Runs a call that has begun to its end. Blocks.

@@ -7,7 +7,7 @@ use ringfold_collectives::{Blocks, Progress};
 use ringfold_types::{Call, UnevenCall};
 
 use super::Core;
-use crate::buffers::{Buffers, Place, Preparation, User};
+use crate::buffers::{Buffers, Lent, Place, Preparation};
 use crate::cache::{Means, Request};
 use crate::error::{CallError, Operation};
 use crate::execute::{Run, RunCall, Suspended, Work};
@@ -88,18 +88,18 @@ impl Core {
         &mut self,
         started: &mut StartedCall,
         begun: &mut BegunCall,
-        buffers: Buffers<'_>,
+        (lent, place): (Lent<'_>, Place),
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
         // Messages must not hold the call up.
         let may_lag = self.post.has_unsent();
         let StartedCall::Scheduled { call, .. } = started else {
-            let progress = self.resume_messages(started, begun, buffers, |it, router| match it
-                .advance(router, watch, budget)?
-            {
-                Progress::Done => end_part(router, watch, may_lag),
-                progress => Ok(progress),
+            let progress = self.resume_messages(started, begun, lent, |it, router| {
+                match it.advance(router, watch, budget)? {
+                    Progress::Done => end_part(router, watch, may_lag),
+                    progress => Ok(progress),
+                }
             })?;
             if progress == Progress::Done {
                 self.post.note_flushed(self.router.is_flushed());
@@ -108,7 +108,7 @@ impl Core {
             return Ok(progress);
         };
         let (progress, suspended, finding) =
-            self.resume(call, begun, buffers, |mut run, router| {
+            self.resume(call, begun, (lent, place), |mut run, router| {
                 let progress = match run.advance(router, watch, budget)? {
                     Progress::Done => end_part(router, watch, may_lag)?,
                     progress => progress,
@@ -140,15 +140,15 @@ impl Core {
         &mut self,
         started: &mut StartedCall,
         begun: &mut BegunCall,
-        buffers: Buffers<'_>,
+        (lent, place): (Lent<'_>, Place),
         watch: &Watch,
     ) -> Result<Duration, CallError> {
         let StartedCall::Scheduled { call, .. } = started else {
-            return self.resume_messages(started, begun, buffers, |it, router| {
+            return self.resume_messages(started, begun, lent, |it, router| {
                 it.check_peers(router, watch).map(|()| it.park_limit())
             });
         };
-        let (limit, suspended) = self.resume(call, begun, buffers, |mut run, router| {
+        let (limit, suspended) = self.resume(call, begun, (lent, place), |mut run, router| {
             run.check_peers(router, watch)?;
             Ok((run.park_limit(), run.suspend()))
         })?;
@@ -161,12 +161,12 @@ impl Core {
         &mut self,
         started: &mut StartedCall,
         begun: &mut BegunCall,
-        buffers: Buffers<'_>,
+        lent: Lent<'_>,
         part: impl FnOnce(&mut dyn Work, &mut Router) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let (tag, ranks) = (begun.tag, (self.rank, self.layout.size()));
-        match (started, buffers) {
-            (StartedCall::Messages { sides, exchange, .. }, mut buffers) => {
+        match (started, lent) {
+            (StartedCall::Messages { sides, exchange, .. }, Lent::Private(mut buffers)) => {
                 let is_first = !std::mem::replace(&mut begun.is_prepared, true);
                 let (input, output) = sides.of(&mut buffers, &mut self.packed, is_first);
                 if is_first {
@@ -178,11 +178,11 @@ impl Core {
                 }
                 part(&mut exchanging, &mut self.router)
             }
-            (StartedCall::Reduction { reduction, .. }, Buffers::InPlace(buffer)) => {
+            (StartedCall::Reduction { reduction, .. }, Lent::Private(Buffers::InPlace(buffer))) => {
                 let memory = &mut self.packed;
                 part(&mut Reducing { reduction, tag, ranks, buffer, memory }, &mut self.router)
             }
-            _ => unreachable!("the call consists of messages, and a reduction is in place"),
+            _ => unreachable!("messages use private memory, and a reduction is in place"),
         }
     }
 
@@ -191,18 +191,19 @@ impl Core {
         &mut self,
         call: &Call,
         begun: &mut BegunCall,
-        mut buffers: Buffers<'_>,
+        (mut lent, place): (Lent<'_>, Place),
         part: impl FnOnce(Run<'_, Untimed>, &mut Router) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
-        let preparation = Preparation::of(call, Place::of(&buffers));
+        let preparation = Preparation::of(call, place);
         let compiled = self.cache.latest();
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
         let run_call =
             RunCall { compiled, layout, rank, tag: begun.tag, seq: self.seq, is_flipped };
         let is_first = !std::mem::replace(&mut begun.is_prepared, true);
-        let mut buffers =
-            buffers.prepared(preparation, is_first, &compiled.program, &mut self.scaled);
-        let (place, mut user) = (Place::of(&buffers), User::Private(&mut buffers));
+        let mut user = lent.user();
+        let mut prepared =
+            user.prepared(preparation, is_first, &compiled.program, &mut self.scaled);
+        let (place, mut user) = (prepared.place(), prepared.user());
         let (router, scratch, stepper) = (&mut self.router, &mut self.scratch, &mut self.stepper);
         let suspended = begun.run.take();
         let is_new = suspended.is_none();

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use ringfold_lend::Loan;
 
-use crate::buffers::{Buffers, Place};
+use crate::buffers::{Buffers, Lent, Place};
 use crate::core::{BegunCall, StartedCall};
 use crate::error::Error;
 use crate::messages::{End, Receiving, Sending};
 use crate::packs::Pack;
+use crate::shared::Claim;
 use crate::ticket::Ticket;
 
 /// A call or a message that a program has started.
@@ -37,14 +38,14 @@ impl Job {
     pub(super) fn again(&self, memory: Loan, ticket: Arc<Ticket>, timeout: Duration) -> Self {
         let (deadline, end) = (Some(Instant::now() + timeout), End::Started);
         match self {
-            Self::Call(CallJob { call, place, .. }) => Self::Call(CallJob {
-                call: call.clone(),
-                place: *place,
-                timeout,
-                memory: Memory::Lent(memory),
-                begun: None,
-                ticket,
-            }),
+            Self::Call(CallJob { call, place, memory: own, .. }) => {
+                let memory = match own {
+                    Memory::Windows(claim) => Memory::Windows(Box::new(claim.again())),
+                    Memory::Lent(_) | Memory::Packed(_) => Memory::Lent(memory),
+                };
+                let (call, place, begun) = (call.clone(), *place, None);
+                Self::Call(CallJob { call, place, timeout, memory, begun, ticket })
+            }
             Self::Send(Sending { elements, to, tag, .. }) => {
                 Self::Send(Sending::new(memory, *elements, (*to, *tag), deadline, end(ticket)))
             }
@@ -58,7 +59,8 @@ impl Job {
     /// Whether the memory of a collective has the place for which it was checked.
     pub(super) fn is_in_place(&mut self) -> bool {
         match self {
-            Self::Call(call) => Place::of(&call.memory.buffers()) == call.place,
+            Self::Call(CallJob { memory: Memory::Windows(_), .. }) => true,
+            Self::Call(call) => call.memory.lent().place() == call.place,
             Self::Send(_) | Self::Receive(_) => true,
         }
     }
@@ -79,8 +81,10 @@ impl CallJob {
     /// Ends the call: gives the memory back, and then the result.
     pub(crate) fn end(self, result: Result<(), Error>) {
         let Self { mut memory, ticket, .. } = self;
-        if let (Memory::Packed(pack), Ok(())) = (&mut memory, &result) {
-            pack.scatter();
+        match (&mut memory, &result) {
+            (Memory::Packed(pack), Ok(())) => pack.scatter(),
+            (Memory::Windows(claim), Ok(())) => claim.complete(),
+            _ => {}
         }
         drop(memory);
         ticket.end(result.map(|()| None));
@@ -99,13 +103,16 @@ pub(crate) enum Memory {
     Lent(Loan),
     /// Memory of several calls of a group.
     Packed(Box<Pack>),
+    /// Windows of the program.
+    Windows(Box<Claim>),
 }
 
 impl Memory {
-    pub(crate) fn buffers(&mut self) -> Buffers<'_> {
+    pub(crate) fn lent(&mut self) -> Lent<'_> {
         match self {
-            Self::Lent(loan) => Buffers::of_loan(loan),
-            Self::Packed(pack) => pack.buffers(),
+            Self::Lent(loan) => Lent::Private(Buffers::of_loan(loan)),
+            Self::Packed(pack) => Lent::Private(pack.buffers()),
+            Self::Windows(claim) => claim.lent(),
         }
     }
 }

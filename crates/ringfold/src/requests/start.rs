@@ -1,5 +1,6 @@
 //! The methods of [`Communicator`] that start collectives.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
@@ -15,6 +16,7 @@ use crate::collective::{movement, reduction};
 use crate::communicator::Communicator;
 use crate::core::StartedCall;
 use crate::error::Error;
+use crate::shared::SharedWindow;
 use crate::ticket::Ticket;
 
 /// Collectives that go on while the program computes. A start does not wait for other ranks.
@@ -130,6 +132,73 @@ impl Communicator {
         self.start(&call, (), |()| (Some(&[]), &mut []))
     }
 
+    /// Starts [`perform_in_shared_windows`](Self::perform_in_shared_windows), for bindings, as
+    /// [`start_all_reduce`](Self::start_all_reduce) starts its call. The request keeps `kept` and
+    /// gives it back.
+    ///
+    /// # Errors
+    /// As for [`perform_in_windows`](Self::perform_in_windows); also [`Error::Argument`] if the
+    /// program has taken a window.
+    pub fn start_in_windows<T: Element, B: Send + 'static>(
+        &mut self,
+        call: &Call,
+        input: Option<&SharedWindow<T>>,
+        output: &SharedWindow<T>,
+        at: usize,
+        kept: B,
+    ) -> Started<B> {
+        let checked = self.check_process().and_then(|()| {
+            let (place, mark, claim) = self.claim(call, input, output, at)?;
+            let call = valid(call, place, self.size(), self.rank())?;
+            self.check_failure().map(|()| (call, place, mark, claim))
+        });
+        let (call, place, mark, claim) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Err(Failed { error, buffers: kept }),
+        };
+        let call = StartedCall::Scheduled { call, blocks: None, mark: Some(mark) };
+        let (_, owner) = lend(kept, |_| (None, &mut []));
+        Ok(self.start_in(call, place, Memory::Windows(Box::new(claim)), owner))
+    }
+
+    /// Starts [`all_reduce_window`](Self::all_reduce_window) in a window that was
+    /// [shared](crate::Window::share). The request has no buffer: [`SharedWindow::take`] gives the window
+    /// back after it. Does not wait for other ranks.
+    ///
+    /// # Errors
+    /// As for [`start_in_windows`](Self::start_in_windows).
+    ///
+    /// ```
+    /// use ringfold::{Communicator, ReduceOp};
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let mut gradient = comm.alloc::<f32>(100)?;
+    /// gradient.fill(1.0);
+    /// let gradient = gradient.share();
+    /// let halves = [
+    ///     comm.start_all_reduce_window(&gradient, ..50, ReduceOp::Avg)?,
+    ///     comm.start_all_reduce_window(&gradient, 50.., ReduceOp::Sum)?,
+    /// ];
+    /// // The program computes here.
+    /// for half in halves {
+    ///     half.wait()?;
+    /// }
+    /// let gradient = gradient.take().expect("all calls have ended");
+    /// assert_eq!((gradient[0], gradient[50]), (1.0, comm.size() as f32));
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn start_all_reduce_window<T: Element>(
+        &mut self,
+        window: &SharedWindow<T>,
+        range: impl RangeBounds<usize>,
+        op: ReduceOp,
+    ) -> Started<()> {
+        let range = self.elements(window.traits.bytes / size_of::<T>(), &range);
+        let range = range.map_err(|error| Failed { error, buffers: () })?;
+        let call = reduction::<T>(self.wire(), Collective::AllReduce, range.len(), op, Rank(0));
+        self.start_in_windows(&call, None, window, range.start * size_of::<T>(), ())
+    }
+
     fn start_apart<T: Pod, I, O>(&mut self, call: &Call, input: I, output: O) -> Started<(I, O)>
     where
         I: AsRef<[T]> + Send + 'static,
@@ -158,31 +227,35 @@ impl Communicator {
     /// Starts the call that `checked` makes of lent buffers.
     pub(crate) fn start_lent<B>(
         &mut self,
-        (loan, mut owner): (Loan, Owner<B>),
+        (mut loan, mut owner): (Loan, Owner<B>),
         checked: impl FnOnce(&Self, &mut Buffers<'_>) -> Result<StartedCall, Error>,
     ) -> Started<B> {
-        let mut memory = Memory::Lent(loan);
-        let place = Place::of(&memory.buffers());
-        let call = self.check_process().and_then(|()| checked(self, &mut memory.buffers()));
+        let mut buffers = Buffers::of_loan(&mut loan);
+        let place = Place::of(&buffers);
+        let call = self.check_process().and_then(|()| checked(self, &mut buffers));
         match call.and_then(|call| self.check_failure().map(|()| call)) {
-            Ok(call) => {
-                let ticket = Arc::new(Ticket::default());
-                let job = CallJob {
-                    call,
-                    place,
-                    timeout: self.timeout(),
-                    memory,
-                    begun: None,
-                    ticket: Arc::clone(&ticket),
-                };
-                self.begin(Job::Call(job));
-                Ok(Request::new(self.rank(), owner, ticket, Arc::clone(self.slot())))
-            }
+            Ok(call) => Ok(self.start_in(call, place, Memory::Lent(loan), owner)),
             Err(error) => {
-                drop(memory);
+                drop(loan);
                 let Some(buffers) = owner.take() else { unreachable!("the loan has ended") };
                 Err(Failed { error, buffers })
             }
         }
+    }
+
+    /// Starts a call that was checked.
+    pub(crate) fn start_in<B>(
+        &mut self,
+        call: StartedCall,
+        place: Place,
+        memory: Memory,
+        owner: Owner<B>,
+    ) -> Request<B> {
+        let ticket = Arc::new(Ticket::default());
+        let timeout = self.timeout();
+        let job =
+            CallJob { call, place, timeout, memory, begun: None, ticket: Arc::clone(&ticket) };
+        self.begin(Job::Call(job));
+        Request::new(self.rank(), owner, ticket, Arc::clone(self.slot()))
     }
 }
