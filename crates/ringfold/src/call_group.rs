@@ -18,7 +18,8 @@ use crate::core::StartedCall;
 use crate::error::Error;
 use crate::messages::{End, Receiving, Sending};
 use crate::packs::{Pack, packs};
-use crate::requests::{self, CallJob, Failed, Job, Memory, Started};
+use crate::requests::job::{CallJob, Job, Memory};
+use crate::requests::{self, Failed, Started};
 use crate::ticket::Ticket;
 
 /// The calls of a group, which [`Communicator::group`] performs, and [`Communicator::start_group`]

@@ -19,7 +19,9 @@ use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Drive, finish, park_on};
 use crate::health::{CAUSE_WAIT, Health, report_of, who};
 use crate::messages::{End, Receiving, Sending};
-use crate::requests::{CallJob, Job, Slot, forget};
+use crate::requests::job::{CallJob, Job};
+use crate::requests::progress::forget;
+use crate::requests::slot::Slot;
 use crate::ticket::Outcome;
 use crate::watch::Watch;
 

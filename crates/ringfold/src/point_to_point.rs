@@ -11,7 +11,8 @@ use ringfold_types::Rank;
 use crate::communicator::Communicator;
 use crate::error::{Error, Message, Operation};
 use crate::messages::{Elements, End, Receiving, Sending};
-use crate::requests::{Failed, Job, Request, Started};
+use crate::requests::job::Job;
+use crate::requests::{Failed, Request, Started};
 use crate::ticket::Ticket;
 
 /// The source of a receive that takes a message of any rank.

@@ -10,15 +10,15 @@ mod driver;
 mod group_tests;
 #[cfg(test)]
 mod interleaved_tests;
-mod job;
+pub(crate) mod job;
 #[cfg(test)]
 mod message_tests;
 mod prepared;
 #[cfg(test)]
 mod prepared_tests;
-mod progress;
+pub(crate) mod progress;
 mod scope;
-mod slot;
+pub(crate) mod slot;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -36,11 +36,9 @@ use std::time::{Duration, Instant};
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
 
-pub(crate) use self::job::{CallJob, Job, Memory};
 pub use self::prepared::Prepared;
-pub(crate) use self::progress::forget;
 pub use self::scope::Scope;
-pub(crate) use self::slot::Slot;
+use self::slot::Slot;
 use crate::engine::Engine;
 use crate::error::{Error, Message};
 use crate::ticket::Ticket;

@@ -68,8 +68,9 @@ def dump_flights(folder):
     Raises `OSError` if the file cannot be written.
     """
     from ringfold.torch._flights import dump
+    from ringfold.torch._recovery import backend_of
 
-    return dump(folder)
+    return dump(folder, backend_of)
 
 
 def register(name="ringfold"):

@@ -107,14 +107,11 @@ def status(entries):
     return last
 
 
-def dump(folder):
-    """See `ringfold.torch.dump_flights`."""
-    from ringfold.torch._backend import RingfoldBackend
-    from ringfold.torch._recovery import backends_of
-
+def dump(folder, backend_of):
+    """See `ringfold.torch.dump_flights`. `backend_of` finds ringfold's backend of a group."""
     found = pickle.loads(_distributed_c10d._dump_fr_trace(backend="ringfold"))
     for group in list(distributed_c10d._world.pg_map):
-        backend = next((it for it in backends_of(group) if isinstance(it, RingfoldBackend)), None)
+        backend = backend_of(group)
         key = (group.group_name, group.group_desc)
         entries = [it for it in found.get("entries", []) if tuple(it["process_group"]) == key]
         if backend is not None and entries:

@@ -18,7 +18,7 @@ def shrink(group=None):
     """See `ringfold.torch.shrink`."""
     world = distributed_c10d._get_default_group()
     group = group or world
-    backend = next((it for it in backends_of(group) if isinstance(it, RingfoldBackend)), None)
+    backend = backend_of(group)
     if backend is None:
         raise TypeError(f"ringfold is not the backend of {group}; it shrinks its own groups only")
     is_world = group is world
@@ -65,6 +65,11 @@ def enter(backend, store, tag, name, config, members=None):
         rank_mapping={rank: place for place, rank in enumerate(members)}, add_to_default_tag=True,
     )
     return new
+
+
+def backend_of(group):
+    """The backend of ringfold of a group, or None."""
+    return next((it for it in backends_of(group) if isinstance(it, RingfoldBackend)), None)
 
 
 def backends_of(group):
