@@ -162,8 +162,8 @@ impl Communicator {
     }
 
     /// Starts [`all_reduce_window`](Self::all_reduce_window) in a window that was
-    /// [shared](crate::Window::share). The request has no buffer: [`SharedWindow::take`] gives the window
-    /// back after it. Does not wait for other ranks.
+    /// [shared](crate::Window::share). The request has no buffer: [`SharedWindow::take`] gives the
+    /// window back after it. Does not wait for other ranks.
     ///
     /// # Errors
     /// As for [`start_in_windows`](Self::start_in_windows).
