@@ -1,10 +1,12 @@
 //! The share of each link that each message gets: max-min fair.
 //!
-//! Shares change only where a message begins or ends, and only among the messages that meet it on
-//! links which could be full, directly or through others. A link whose messages together ask for no
-//! more than it has is never full.
+//! Shares change only where a message begins or ends, and from there on by links that are full: a
+//! message that gets another share leaves more or less of its links to the others on them. A link
+//! that has room before and after that passes nothing on. A link whose messages together ask for
+//! no more than it has is never full.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::due::Due;
 use crate::network::Link;
@@ -28,6 +30,10 @@ const NOWHERE: usize = usize::MAX;
 /// The share of a flow that has not stopped.
 const GROWING: f64 = -1.0;
 
+/// So many times a `settle` takes in those links alone that must change. Then it takes in all that
+/// could.
+const LOOKS_MAX: usize = 16;
+
 /// A link that could be full: its rate that is left, and the flows on it that still grow.
 struct Room {
     link: usize,
@@ -42,13 +48,12 @@ impl Room {
     fn fair(&self) -> f64 {
         if self.growing == 0 { f64::INFINITY } else { self.left.max(0.0) / self.growing as f64 }
     }
-}
 
-/// The links and the flows of a `settle`.
-#[derive(Default)]
-struct Settled {
-    links: Vec<usize>,
-    flows: Vec<usize>,
+    /// An entry of the heap of rooms, of which the least share is the greatest. Shares are not
+    /// negative, and have the order of their bits.
+    fn entry(&self, at: usize) -> Reverse<(u64, usize)> {
+        Reverse((self.fair().to_bits(), at))
+    }
 }
 
 #[derive(Debug)]
@@ -57,12 +62,15 @@ pub(crate) struct Flows {
     flows: Vec<Flow>,
     /// The flows that send.
     due: Due,
-    /// The links on which a message has begun or ended since the last `settle`.
-    changed: BTreeSet<usize>,
+    /// The flows that have begun since the last `settle`, and the full links that others left.
+    begun: BTreeSet<usize>,
+    freed: BTreeSet<usize>,
     /// By link: whether it could be full, since the flows on it can use more than it has.
     could_fill: Vec<bool>,
     /// By link: whether the present `settle` has met it.
     met: Vec<bool>,
+    /// By link: the bytes per second that the present `settle` gives in addition.
+    more: Vec<f64>,
     /// By link and by flow: its place in the lists of the present `settle`.
     room: Vec<usize>,
     place: Vec<usize>,
@@ -115,9 +123,11 @@ impl Flows {
             links: links.iter().map(shared).collect(),
             flows: Vec::new(),
             due: Due::default(),
-            changed: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            freed: BTreeSet::new(),
             could_fill: vec![false; links.len()],
             met: vec![false; links.len()],
+            more: vec![0.0; links.len()],
             room: vec![NOWHERE; links.len()],
             place: Vec::new(),
         }
@@ -128,6 +138,7 @@ impl Flows {
         self.links.push(Shared { rate, ..Shared::default() });
         self.could_fill.push(false);
         self.met.push(false);
+        self.more.push(0.0);
         self.room.push(NOWHERE);
         self.links.len() - 1
     }
@@ -167,8 +178,8 @@ impl Flows {
             shared.load += times;
             shared.asked += most * *times as u64;
             self.could_fill[*link] = shared.asked > shared.rate;
-            self.changed.insert(*link);
         }
+        self.begun.insert(flow);
     }
 
     /// Has the same flow send more bytes after those that have all left.
@@ -190,9 +201,16 @@ impl Flows {
             shared.load -= times;
             shared.asked -= it.most * *times as u64;
             self.could_fill[*link] = shared.asked > shared.rate;
+            if shared.is_full {
+                self.freed.insert(*link);
+            }
             shared.give(now, -it.rate * *times as f64);
-            self.changed.insert(*link);
+            // An idle link has none of the errors of earlier sums.
+            if shared.flows.is_empty() {
+                shared.give(now, -shared.given);
+            }
         }
+        self.begun.remove(&flow);
     }
 
     /// Counts the bytes of a flow, which have all left.
@@ -212,25 +230,55 @@ impl Flows {
     }
 
     /// Shares the links anew.
+    ///
+    /// The flows that have begun, and those on freed links, get shares while all others keep
+    /// theirs. If that fills a link, or changes what a full one carries, all flows on it get
+    /// shares too, until there is no such link. Then each flow has a full link on which none has
+    /// more, or all that it can use.
     pub(crate) fn settle(&mut self, now: u64) {
-        let mut settled = Settled::default();
-        for first in std::mem::take(&mut self.changed) {
-            if !self.met[first] {
-                self.settle_from(now, first, &mut settled);
+        let mut links: Vec<usize> = std::mem::take(&mut self.freed).into_iter().collect();
+        let mut flows: Vec<usize> = std::mem::take(&mut self.begun).into_iter().collect();
+        (0..).zip(&flows).for_each(|(place, flow)| self.place[*flow] = place);
+        links.iter().for_each(|link| self.met[*link] = true);
+        let (mut taken, mut looks) = (0, 0);
+        let shares = loop {
+            self.take_in(&mut links, &mut taken, &mut flows, looks >= LOOKS_MAX);
+            let shares = self.shares(&links, &flows);
+            self.reach(&mut links, &flows, &shares);
+            if taken == links.len() {
+                break shares;
+            }
+            looks += 1;
+        };
+        links.into_iter().for_each(|link| self.met[link] = false);
+        for (flow, rate) in flows.into_iter().zip(shares) {
+            self.place[flow] = NOWHERE;
+            let it = &mut self.flows[flow];
+            if !it.changes(rate) {
+                continue;
+            }
+            let passed = it.rate * (now - it.since) as f64 / SECOND_PS;
+            it.left = (it.left - passed).max(0.0);
+            it.since = now;
+            let more = rate - std::mem::replace(&mut it.rate, rate);
+            self.due.set(flow, it.due());
+            for (link, times) in &self.flows[flow].way {
+                self.links[*link].give(now, more * *times as f64);
             }
         }
-        settled.flows.into_iter().for_each(|flow| self.place[flow] = NOWHERE);
-        settled.links.into_iter().for_each(|link| self.met[link] = false);
     }
 
-    /// Shares the links that `first` reaches through flows and links which could be full.
-    /// Flows keep their places until all are settled: those that another link reaches have their
-    /// shares.
-    fn settle_from(&mut self, now: u64, first: usize, settled: &mut Settled) {
-        let (mut links, mut flows, mut at) = (vec![first], Vec::new(), 0);
-        self.met[first] = true;
-        while let Some(link) = links.get(at).copied() {
-            at += 1;
+    /// Takes in the flows on the links from number `taken` on; and, if `all`, each link that could
+    /// be full and has such flows.
+    fn take_in(
+        &mut self,
+        links: &mut Vec<usize>,
+        taken: &mut usize,
+        flows: &mut Vec<usize>,
+        all: bool,
+    ) {
+        while let Some(link) = links.get(*taken).copied() {
+            *taken += 1;
             for flow in &self.links[link].flows {
                 if self.place[*flow] != NOWHERE {
                     continue;
@@ -238,35 +286,37 @@ impl Flows {
                 self.place[*flow] = flows.len();
                 flows.push(*flow);
                 for (other, _) in &self.flows[*flow].way {
-                    if self.could_fill[*other] && !self.met[*other] {
+                    if all && self.could_fill[*other] && !self.met[*other] {
                         self.met[*other] = true;
                         links.push(*other);
                     }
                 }
             }
         }
-        let shares = self.shares(&links, &flows);
-        settled.flows.extend(&flows);
-        settled.links.extend(&links);
-        for (flow, rate) in flows.iter().zip(shares) {
-            let it = &mut self.flows[*flow];
-            if (it.rate - rate).abs() <= ROUNDING * rate {
+    }
+
+    /// Adds each link that these shares of the flows fill, or that was full and carries something
+    /// else by them.
+    fn reach(&mut self, links: &mut Vec<usize>, flows: &[usize], shares: &[f64]) {
+        let mut reached = Vec::new();
+        for (flow, share) in flows.iter().zip(shares) {
+            let it = &self.flows[*flow];
+            if !it.changes(*share) {
                 continue;
             }
-            let passed = it.rate * (now - it.since) as f64 / SECOND_PS;
-            it.left = (it.left - passed).max(0.0);
-            it.since = now;
-            let more = rate - std::mem::replace(&mut it.rate, rate);
-            self.due.set(*flow, it.due());
-            for (link, times) in &self.flows[*flow].way {
-                self.links[*link].give(now, more * *times as f64);
+            for (link, times) in &it.way {
+                if self.could_fill[*link] && !self.met[*link] {
+                    self.more[*link] += (share - it.rate) * *times as f64;
+                    reached.push(*link);
+                }
             }
         }
-        for link in links {
-            let shared = &mut self.links[link];
-            // An idle link has none of the errors of earlier sums.
-            if shared.flows.is_empty() {
-                shared.give(now, -shared.given);
+        for link in reached {
+            let more = std::mem::take(&mut self.more[link]);
+            let shared = &self.links[link];
+            if !self.met[link] && (shared.is_full || shared.fills(shared.given + more)) {
+                self.met[link] = true;
+                links.push(link);
             }
         }
     }
@@ -283,6 +333,7 @@ impl Flows {
                 rooms.push(Room { link: *link, left, growing: load, stopped: 0 });
             }
         }
+        let mut narrow: BinaryHeap<_> = (0..).zip(&rooms).map(|(at, it)| it.entry(at)).collect();
         let most = |at: &usize| self.flows[flows[*at]].most as f64;
         let mut by_most: Vec<usize> = (0..flows.len()).collect();
         by_most.sort_by(|a, b| most(b).total_cmp(&most(a)));
@@ -291,7 +342,13 @@ impl Flows {
             while by_most.pop_if(|at| shares[*at] != GROWING).is_some() {}
             by_most.last().map(most)
         } {
-            let narrowest = rooms.iter().map(Room::fair).fold(smallest, f64::min);
+            // Rooms grow wider only, so an old entry comes no later than the present one.
+            let is_old = |it: &Reverse<(u64, usize)>| *it != rooms[it.0.1].entry(it.0.1);
+            while narrow.peek().is_some_and(is_old) {
+                narrow.pop();
+            }
+            let least = narrow.peek().map_or(f64::INFINITY, |it| f64::from_bits(it.0.0));
+            let narrowest = smallest.min(least);
             let limit = narrowest * (1.0 + ROUNDING);
             let mut stopped = Vec::new();
             while let Some(at) = by_most.pop_if(|at| most(at) <= limit) {
@@ -300,8 +357,14 @@ impl Flows {
                     stopped.push(at);
                 }
             }
-            for room in rooms.iter().filter(|room| room.fair() <= limit) {
-                for flow in &self.links[room.link].flows {
+            while let Some(Reverse((_, at))) =
+                narrow.peek().copied().filter(|it| f64::from_bits(it.0.0) <= limit)
+            {
+                narrow.pop();
+                if rooms[at].fair() > limit {
+                    continue;
+                }
+                for flow in &self.links[rooms[at].link].flows {
                     let at = self.place[*flow];
                     if shares[at] == GROWING {
                         shares[at] = narrowest;
@@ -309,18 +372,25 @@ impl Flows {
                     }
                 }
             }
+            let mut changed = Vec::new();
             for at in stopped {
                 for (link, times) in &self.flows[flows[at]].way {
-                    if let Some(room) = rooms.get_mut(self.room[*link]) {
+                    let number = self.room[*link];
+                    if let Some(room) = rooms.get_mut(number) {
+                        if room.stopped == 0 {
+                            changed.push(number);
+                        }
                         room.stopped += times;
                     }
                 }
             }
             // In whatever order they stop, the same is left.
-            for room in &mut rooms {
+            for number in changed {
+                let room = &mut rooms[number];
                 let stopped = std::mem::take(&mut room.stopped);
                 room.left -= narrowest * stopped as f64;
                 room.growing -= stopped;
+                narrow.push(room.entry(number));
             }
         }
         rooms.iter().for_each(|room| self.room[room.link] = NOWHERE);
@@ -336,6 +406,11 @@ impl Flows {
 }
 
 impl Flow {
+    /// Whether a share is another one than it has.
+    fn changes(&self, share: f64) -> bool {
+        (self.rate - share).abs() > ROUNDING * share
+    }
+
     /// The time at which its bytes will have left.
     fn due(&self) -> u64 {
         let takes = whole((self.left / self.rate * SECOND_PS).ceil()).clamp(1, NEVER);
@@ -350,7 +425,12 @@ impl Shared {
     fn give(&mut self, now: u64, more: f64) {
         self.count(now);
         self.given += more;
-        self.is_full = self.given >= self.rate as f64 * (1.0 - 2.0 * ROUNDING);
+        self.is_full = self.fills(self.given);
+    }
+
+    /// Whether shares with this sum are all that it has.
+    fn fills(&self, given: f64) -> bool {
+        given >= self.rate as f64 * (1.0 - 2.0 * ROUNDING)
     }
 
     fn count(&mut self, now: u64) {
@@ -362,6 +442,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_types::mix;
+
     use super::*;
 
     const FAST: u64 = 1 << 60;
@@ -411,6 +493,72 @@ mod tests {
         let mut flows = flows(&[100, 1000, 300]);
         let found = rates(&mut flows, &[&[0, 1], &[1], &[1, 2], &[2]]);
         assert_eq!(found, [100.0, 750.0, 150.0, 150.0]);
+    }
+
+    /// No link gives more than it has. Each flow has all that it can use, or a full link on which
+    /// none has more.
+    fn assert_fair(flows: &Flows, sending: &[usize], what: &str) {
+        for (number, link) in flows.links.iter().enumerate() {
+            let given: f64 = link.flows.iter().map(|flow| flows.flows[*flow].rate).sum();
+            assert!(given <= link.rate as f64 * 1.000_001, "{what}: {given} of link {number}");
+        }
+        for flow in sending {
+            let Flow { rate, most, ref way, .. } = flows.flows[*flow];
+            let holds_up = |(number, _): &(usize, usize)| {
+                let on_it = flows.links[*number].flows.iter().map(|it| flows.flows[*it].rate);
+                let (given, greatest) = on_it
+                    .fold((0.0, 0.0), |(sum, greatest), it| (sum + it, f64::max(greatest, it)));
+                let full = flows.links[*number].rate as f64 * 0.999_999;
+                given >= full && greatest <= rate * 1.000_001
+            };
+            let has_all = rate >= most as f64 * 0.999_999;
+            assert!(has_all || way.iter().any(holds_up), "{what}: flow {flow} has {rate}");
+        }
+    }
+
+    #[test]
+    fn shares_stay_fair_whoever_comes_and_goes() {
+        let number = |random: u64, below: u64| usize::try_from(random % below).unwrap();
+        for seed in 0..40 {
+            let rates: Vec<u64> = (0..12).map(|it| 100 + mix(seed << 8 ^ it) % 900).collect();
+            let mut flows = flows(&rates);
+            for it in 0..40 {
+                flows.flow(if it % 2 == 0 { FAST } else { 10 + mix(seed ^ it) % 200 });
+            }
+            let mut sending: Vec<usize> = Vec::new();
+            for step in 0..400 {
+                let random = mix(seed << 32 ^ step << 8 ^ 1);
+                let flow = number(random, 40);
+                if let Some(at) = sending.iter().position(|it| *it == flow) {
+                    sending.swap_remove(at);
+                    flows.end(step, flow);
+                } else {
+                    let first = number(random >> 8, 12);
+                    let way = [0, 5, 7].map(|next| (first + next) % 12);
+                    flows.begin(step, flow, &once(&way[..=number(random >> 16, 3)]), 1e15);
+                    sending.push(flow);
+                }
+                if random >> 40 & 3 > 0 {
+                    flows.settle(step);
+                    assert_fair(&flows, &sending, &format!("seed {seed}, step {step}"));
+                }
+            }
+        }
+    }
+
+    /// A share that falls lets the next one rise, and so on to the end of a line of links.
+    #[test]
+    fn a_change_goes_as_far_as_it_must() {
+        let links = 4 * LOOKS_MAX;
+        let mut flows = flows(&(0..).map(|it| 1000 + 2000 * it).take(links).collect::<Vec<_>>());
+        let ways: Vec<[usize; 2]> = (1..links).map(|link| [link - 1, link]).collect();
+        let ways: Vec<&[usize]> = ways.iter().map(<[usize; 2]>::as_slice).collect();
+        assert_eq!(rates(&mut flows, &ways).last(), Some(&63000.0));
+        let flow = flows.flow(FAST);
+        flows.begin(5, flow, &once(&[0]), 1e9);
+        flows.settle(5);
+        assert_fair(&flows, &(0..links).collect::<Vec<_>>(), "one more");
+        assert_eq!(flows.flows[flow - 1].rate.round(), 62500.0);
     }
 
     #[test]

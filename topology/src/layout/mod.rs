@@ -60,6 +60,8 @@ struct Orders {
     aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
     carriers: Arc<[Box<[Rank]>]>,
+    /// By leaf group: the positions of its hosts in fabric order. Empty if paths are unknown.
+    leaf_groups: Arc<[Vec<usize>]>,
     rails_per_host: usize,
 }
 
@@ -196,6 +198,7 @@ impl Layout {
             ring: Order::new(ring(&hosts, &self.reach)),
             aligned: Order::new(aligned(&hosts, &self.reach)),
             carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
+            leaf_groups: self.groups_of(&order).into(),
         };
         Self { orders, ..self }
     }
@@ -402,11 +405,16 @@ impl Layout {
 
     /// By leaf group, the positions of its hosts in fabric order. Empty if paths are unknown.
     #[must_use]
-    pub fn leaf_groups(&self) -> Vec<Vec<usize>> {
+    pub fn leaf_groups(&self) -> &[Vec<usize>] {
+        &self.orders.leaf_groups
+    }
+
+    /// The leaf groups of hosts in this order.
+    fn groups_of(&self, order: &[u32]) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut numbers = BTreeMap::new();
-        for (place, host) in self.hosts_in_order().into_iter().enumerate() {
-            let Some(path) = self.path(host) else { return Vec::new() };
+        for (place, host) in order.iter().enumerate() {
+            let Some(path) = self.path(*host) else { return Vec::new() };
             let number = *numbers.entry((path.pod, path.group)).or_insert(groups.len());
             if number == groups.len() {
                 groups.push(Vec::new());

@@ -289,11 +289,14 @@ fn large() -> Layout {
 fn a_large_layout_is_small() {
     let layout = large();
     let carriers: usize = layout.orders.carriers.iter().map(|it| size_of_val(&**it) + 16).sum();
+    let groups = layout.orders.leaf_groups.iter();
+    let groups: usize = groups.map(|it| size_of_val(&**it) + size_of_val(it)).sum();
     let orders = layout.orders.ring.ranks().len() + layout.orders.aligned.ranks().len();
     let bytes = layout.hosts.bytes()
         + size_of_val(&*layout.paths)
         + size_of_val(&*layout.reach)
         + carriers
+        + groups
         + orders * size_of::<Rank>();
     assert!(bytes <= 1 << 20, "{bytes} bytes");
 }

@@ -63,7 +63,7 @@ impl Levels {
         call: &'a Call,
         layout: &'a Layout,
     ) -> impl Iterator<Item = Self> + use<'a> {
-        let groups = Groups::of(&layout.leaf_groups()).map(Some);
+        let groups = Groups::of(layout.leaf_groups()).map(Some);
         let groups = core::iter::once(None).chain(groups);
         let both = groups.flat_map(|groups| RAILS.map(|rail| (groups, rail)));
         both.map(|(groups, rail)| Self::new(call, layout, groups, rail))

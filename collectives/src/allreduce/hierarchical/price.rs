@@ -11,18 +11,24 @@ use crate::wire;
 
 /// The cheapest way to spread `call`. The ways differ only between the hosts.
 pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
-    let price = |levels: &Levels| between(levels, call, layout, usize::MAX).total(layout);
+    // Ways with equally many units share their layout, which takes time in proportion to them.
+    let mut units = Layout::apart(0);
+    let price = |levels: &Levels| {
+        if units.size() != levels.units() {
+            units = Layout::apart(levels.units());
+        }
+        between(levels, &units, call, layout, usize::MAX).total(layout)
+    };
     let cheapest = Levels::all(call, layout).min_by_key(price);
     cheapest.unwrap_or_else(|| Levels::new(call, layout, None, RAILS[0]))
 }
 
 /// The bill of `levels.rail` between leaf groups, or between hosts, and of the two shots within
-/// groups. Only the carriers of shards take part.
-fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
+/// groups. Only the carriers of shards take part, whose units are apart in `units`.
+fn between(levels: &Levels, units: &Layout, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
-    let size = levels.units();
-    let layout_of_rail = Layout::apart(size);
-    let site = Site::between(layout, &layout_of_rail, *shards);
+    let size = units.size();
+    let site = Site::between(layout, units, *shards);
     let bill = Bill::of(rail.algorithm, rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
@@ -65,7 +71,7 @@ fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bi
 /// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.
 pub(super) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
     let levels = cheapest(call, layout);
-    let between = between(&levels, call, layout, chunk);
+    let between = between(&levels, &Layout::apart(levels.units()), call, layout, chunk);
     let bill = match levels.most {
         0..=1 => between,
         _ => between.and(&within(&levels, call, layout, between.switch_ps, chunk)),
