@@ -3,14 +3,17 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that a file system with room takes.
 const TRIAL: [u8; 4096] = [b'\n'; 4096];
 
-/// The name under which this process writes a new state of a file.
+/// The name under which the caller writes a new state of a file. No other caller gets it.
 pub(crate) fn part_of(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
+    path.with_file_name(format!(".{name}.{}-{number}", std::process::id()))
 }
 
 /// Checks that a file can be made or written. Leaves nothing, and no other bytes in the file.
@@ -30,4 +33,22 @@ pub(super) fn check_file(path: &Path) -> io::Result<()> {
     let written = fs::write(&part, TRIAL);
     let removed = fs::remove_file(&part);
     written.and(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_harness::Folder;
+
+    use super::*;
+
+    #[test]
+    fn a_check_leaves_a_state_that_is_being_written() {
+        let folder = Folder::new();
+        let path = PathBuf::from(folder.at("metrics.prom"));
+        let part = part_of(&path);
+        fs::write(&part, "state").unwrap();
+        check_file(&path).unwrap();
+        fs::rename(&part, &path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "state");
+    }
 }
