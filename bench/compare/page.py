@@ -8,6 +8,7 @@ PAGES = {
     "peers.json": ("README.md", ""),
     "overlap.json": ("overlap.md", ": overlap"),
     "recovery.json": ("recovery.md", ": recovery"),
+    "inference.json": ("inference.md", ": inference"),
 }
 # The heading of the list in the index, which ends it.
 HEADING = "## Machines"
