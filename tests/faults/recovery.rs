@@ -221,10 +221,15 @@ struct Restarted {
 impl Restarted {
     /// Ranks that a script starts, with the program and its arguments.
     fn start(script: &str, times: &str, transport: &str) -> Self {
+        Self::start_by(&[], script, times, transport)
+    }
+
+    /// Ranks that `ringrun` starts with these flags too.
+    fn start_by(flags: &[&str], script: &str, times: &str, transport: &str) -> Self {
         let folder = Folder::new();
         let stop = folder.path().join("stop");
         let mut command = Command::new(program::binary("ringrun"));
-        command.args(["-n", "4", "--restart", times, "--tag-output"]);
+        command.args(["-n", "4", "--restart", times, "--tag-output"]).args(flags);
         command.args(["sh", "-c", script, "sh"]).arg(program::own("rank")).args([
             "survive".as_ref(),
             stop.as_os_str(),
@@ -280,6 +285,44 @@ pub(crate) fn a_killed_rank_is_replaced(transport: &str) {
     assert_eq!(outcome.code(), 0, "{outcome:?}");
     let said = "the job has ended well; started again: rank 0 (2 times), rank 1, rank 2";
     assert!(outcome.stderr.ends_with(&format!("ringrun: {said}\n")), "{outcome:?}");
+}
+
+/// The node agent of a host is killed, and its ranks end with it. New ones come on a spare host,
+/// and on the next one when that is lost too.
+#[test]
+fn the_ranks_of_a_lost_host_are_replaced_on_a_spare_one() {
+    let folder = Folder::new();
+    let agent = "#!/bin/sh\nRINGFOLD_HOSTID=$1; export RINGFOLD_HOSTID; shift; exec \"$@\"\n";
+    let agent = folder.program("agent", agent);
+    let flags = ["--agent", &agent, "--rendezvous-addr", "127.0.0.1"];
+    let flags = [&flags[..], &["--host", "a:2,b:2", "--spare", "c:2,d:2"]].concat();
+    let mut job = Restarted::start_by(&flags, "exec \"$@\"", "3", "shm,tcp");
+    for epoch in [2, 4] {
+        let before = job.pids.clone();
+        let began = Instant::now();
+        kill(parent(before[&3]), Signal::KILL);
+        job.until(|it| (0..4).all(|rank| it.epochs.get(&rank) == Some(&(epoch, 4))));
+        println!("two ranks were replaced within {:?}", began.elapsed());
+        for (rank, pid) in &job.pids {
+            assert_eq!(before[rank] == *pid, *rank < 2, "rank {rank}");
+        }
+    }
+    std::fs::write(&job.stop, "").unwrap();
+    let outcome = job.job.finish(3 * SOON);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+    for place in ["0.1 s on host c", "0.2 s on host d"] {
+        let words = format!("rank 3 is lost with its host, and starts again in {place} ");
+        assert!(outcome.stderr.contains(&words), "{words}: {outcome:?}");
+    }
+    let said = "the job has ended well; started again: rank 2 (2 times), rank 3 (2 times)";
+    assert!(outcome.stderr.ends_with(&format!("ringrun: {said}\n")), "{outcome:?}");
+}
+
+/// The parent of a process.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 /// Two of four ranks are stopped, rank 0 among them. The others have the vote of `ringrun`.

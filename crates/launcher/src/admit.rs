@@ -3,8 +3,8 @@
 //! a terminal. This module does no I/O.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfold_types::limits::{CAUSE_BYTES_MAX, LINE_BYTES_MAX};
 
@@ -18,19 +18,36 @@ const OUTPUT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 #[derive(Debug)]
 pub(crate) struct Admission {
     ranks: HashMap<u32, Reported>,
-    /// How many restarts the launcher has ordered, and the host has not reported.
-    restarts: Arc<AtomicU32>,
+    restarts: Arc<Restarts>,
     /// Whether a piece of input is on its way there. The launcher sends input to the host of rank 0
     /// only.
     piece_out: Arc<AtomicBool>,
 }
 
-/// The reports of one rank so far. Each kind comes once.
+/// The reports of one process of a rank so far. Each kind comes once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     started: bool,
-    exited: bool,
-    refused: bool,
+    /// It has exited, or was refused.
+    ended: bool,
+}
+
+/// The ranks for which the launcher has ordered new processes, and the host has not reported any.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts(Mutex<Vec<u32>>);
+
+impl Restarts {
+    /// Expects a report of a new process of this rank, which may have run on another host.
+    pub(crate) fn expect(&self, rank: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
+    }
+
+    /// Whether a new process of this rank was expected. From now on it is not.
+    fn take(&self, rank: u32) -> bool {
+        let mut ranks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = ranks.iter().position(|it| *it == rank);
+        at.map(|at| ranks.swap_remove(at)).is_some()
+    }
 }
 
 /// Why the launcher refuses a report.
@@ -62,8 +79,8 @@ impl Admission {
         Arc::clone(&self.piece_out)
     }
 
-    /// The number of restarts that the launcher has ordered and the host has not reported.
-    pub(crate) fn restarts(&self) -> Arc<AtomicU32> {
+    /// The new processes that the launcher must expect before it orders them.
+    pub(crate) fn restarts(&self) -> Arc<Restarts> {
         Arc::clone(&self.restarts)
     }
 
@@ -72,15 +89,11 @@ impl Admission {
     /// # Errors
     /// No node agent of these ranks sends such a report.
     pub(crate) fn admit(&mut self, report: Up) -> Result<Up, ReportError> {
-        if let Up::Started { rank, .. } = &report
-            && let Some(reported) = self.ranks.get_mut(rank)
-            && reported.exited
-            && self
-                .restarts
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1))
-                .is_ok()
+        if let Up::Started { rank, .. } | Up::Refused { rank, .. } = &report
+            && self.ranks.get(rank).is_none_or(|reported| reported.ended)
+            && self.restarts.take(*rank)
         {
-            *reported = Reported::default();
+            self.ranks.insert(*rank, Reported::default());
         }
         let mut once = |rank: u32, which: fn(&mut Reported) -> &mut bool| {
             let reported = self.ranks.get_mut(&rank).ok_or(ReportError::ForeignRank(rank))?;
@@ -89,8 +102,9 @@ impl Admission {
         };
         match &report {
             Up::Started { rank, .. } => once(*rank, |reported| &mut reported.started)?,
-            Up::Exited { rank, .. } => once(*rank, |reported| &mut reported.exited)?,
-            Up::Refused { rank, .. } => once(*rank, |reported| &mut reported.refused)?,
+            Up::Exited { rank, .. } | Up::Refused { rank, .. } => {
+                once(*rank, |reported| &mut reported.ended)?;
+            }
             Up::Output { rank, bytes, .. } => {
                 if !self.ranks.contains_key(rank) {
                     return Err(ReportError::ForeignRank(*rank));
@@ -104,7 +118,7 @@ impl Admission {
                     return Err(ReportError::NoInput);
                 }
             }
-            Up::Leaving { .. } | Up::Heartbeat => {}
+            Up::Leaving { .. } | Up::Heartbeat | Up::Ready => {}
         }
         Ok(match report {
             Up::Refused { rank, refusal } => Up::Refused { rank, refusal: readable(refusal) },
@@ -184,7 +198,7 @@ mod tests {
         for rank in [2, 3] {
             host.admit(started(rank)).unwrap();
         }
-        host.restarts().store(1, Ordering::Relaxed);
+        host.restarts().expect(2);
         assert_eq!(host.admit(started(2)), Err(ReportError::Twice(2)));
         for report in [exited(2), started(2), exited(2), exited(3)] {
             host.admit(report).unwrap();
@@ -192,6 +206,26 @@ mod tests {
         for rank in [2, 3] {
             assert_eq!(host.admit(started(rank)), Err(ReportError::Twice(rank)));
         }
+        // A process that cannot be started ends without a start, and one that is refused, once.
+        let refused = || Up::Refused { rank: 2, refusal: Refusal::System(String::new()) };
+        for report in [vec![refused()], vec![started(2), refused()]] {
+            host.restarts().expect(2);
+            report.into_iter().for_each(|report| drop(host.admit(report).unwrap()));
+            assert_eq!(host.admit(exited(2)), Err(ReportError::Twice(2)));
+            assert_eq!(host.admit(refused()), Err(ReportError::Twice(2)));
+        }
+    }
+
+    #[test]
+    fn a_rank_of_another_host_starts_only_where_it_was_ordered() {
+        let mut host = Admission::of(&[]);
+        let started = |rank| Up::Started { rank, pid: 1 };
+        assert_eq!(host.admit(started(5)), Err(ReportError::ForeignRank(5)));
+        host.restarts().expect(5);
+        assert_eq!(host.admit(started(6)), Err(ReportError::ForeignRank(6)));
+        host.admit(started(5)).unwrap();
+        host.admit(output(5, 1)).unwrap();
+        assert_eq!(host.admit(started(5)), Err(ReportError::Twice(5)));
     }
 
     #[test]

@@ -19,13 +19,13 @@ pub(crate) fn allowed_cores() -> usize {
     allowed.map_or(1, |allowed| cores_within(&machine, &cpus(&allowed)).len().max(1))
 }
 
-/// The CPUs of each rank of an order, in the order of the local ranks. A rank with an empty list
+/// The CPUs of each slot of an order, in the order of the local ranks. A rank with an empty list
 /// may use all CPUs of this process.
 ///
 /// # Errors
 /// The operating system does not report which CPUs this process may use, or binds no process.
 pub(crate) fn assign(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
-    let free = vec![Vec::new(); order.ranks.len()];
+    let free = vec![Vec::new(); slots(order)];
     let bind = order.bind.unwrap_or_default();
     if bind == Bind::None {
         return Ok(free);
@@ -53,6 +53,11 @@ pub(crate) fn assign(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
         sched_setaffinity(None, &allowed)?;
     }
     Ok(cpus)
+}
+
+/// The number of ranks that the host of this order may have.
+pub(crate) fn slots(order: &HostOrder) -> usize {
+    usize::try_from(order.slots).unwrap_or_default()
 }
 
 /// The CPUs of each of `ranks` ranks on these cores of a machine.

@@ -25,8 +25,8 @@ that a rank has started is killed, daemons included.
 Rank 0 gets the standard input of ringrun, and the other ranks get none. ringrun reads it even if \
 rank 0 does not: pass --stdin none, or give it </dev/null, where others need that input.
 
-Hosts: `name`, `name:2`, in a host file also `name slots=2`, # for comments, one slot by default. \
-Ranks fill the slots in order. Every RINGFOLD_ variable of ringrun's own environment reaches the \
+Hosts (--host, --spare): `name`, `name:2`, in a host file also `name slots=2`, # for comments, \
+one slot by default. Ranks fill the slots in order. Every RINGFOLD_ variable of ringrun's own environment reaches the \
 ranks of all hosts; others need -x.";
 
 /// Runs a program as the ranks of a job, on this host or on several.
@@ -89,6 +89,11 @@ pub(crate) struct Args {
     /// growing pauses. The other ranks go on, as with --enable-recovery, and may wait for it
     #[arg(long, value_name = "TIMES", conflicts_with = "grace")]
     pub(crate) restart: Option<u32>,
+
+    /// Hosts without ranks at the start, as in c:2,d. With --restart a rank starts again on one of
+    /// them if its own host is lost, or cannot start it
+    #[arg(long, value_name = "LIST")]
+    pub(crate) spare: Option<String>,
 
     /// Seconds that another host may be silent before it counts as lost. That host ends its ranks
     /// when it receives nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)

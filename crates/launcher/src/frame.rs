@@ -9,7 +9,7 @@ use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The first bytes of a node agent's stream. The digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold node agent 4\n";
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold node agent 5\n";
 
 /// The most bytes before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringfold_types::{Chain, Rank};
@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::admit::{Admission, printable};
+use crate::admit::{Admission, Restarts, printable};
 use crate::frame::{Decoder, encode};
 use crate::guardian::GUARDIAN;
 use crate::guardian::HANGUP_GRACE;
@@ -133,7 +133,7 @@ pub(crate) fn start(
     let hung_up = Arc::clone(&hang_up);
     let task = tokio::spawn(async move {
         let greeted = AtomicBool::new(false);
-        let reports = read_reports(stdout, silence, admission, &greeted, &channels);
+        let reports = read_reports(stdout, silence, admission, &greeted, (host, &channels));
         // The first to end closes the pipes of the others.
         let link_end = tokio::select! {
             link_end = reports => link_end,
@@ -167,7 +167,7 @@ async fn write_orders(
     mut orders: mpsc::UnboundedReceiver<Down>,
     silence: Option<Duration>,
     greeted: &AtomicBool,
-    (piece_out, restarts): (&AtomicBool, &AtomicU32),
+    (piece_out, restarts): (&AtomicBool, &Restarts),
 ) {
     let mut beat = Heartbeat::within(silence);
     let mut open = true;
@@ -188,8 +188,8 @@ async fn write_orders(
         if let Down::Input(_) = order {
             piece_out.store(true, Ordering::Relaxed);
         }
-        if let Down::Restart(_) = order {
-            restarts.fetch_add(1, Ordering::Relaxed);
+        if let Down::Restart(rank) = order {
+            restarts.expect(rank);
         }
         if stdin.write_all(&frame).await.is_err() {
             // The node agent is gone. The end of its reports shows that as well.
@@ -218,7 +218,7 @@ async fn read_reports(
     limit: Option<Duration>,
     mut admission: Admission,
     greeted: &AtomicBool,
-    channels: &HostChannels,
+    (host, channels): (usize, &HostChannels),
 ) -> LinkEnd {
     let mut decoder = Decoder::after_greeting();
     let mut buffer = vec![0; READ_BYTES];
@@ -244,7 +244,7 @@ async fn read_reports(
             match admission.admit(report) {
                 Ok(Up::Leaving { why }) => left = Some(why),
                 Ok(Up::Output { .. }) if drops_output => {}
-                Ok(report) => drops_output |= !pass_on(report, channels).await,
+                Ok(report) => drops_output |= !pass_on(report, host, channels).await,
                 Err(error) => return LinkEnd::Invalid(error.to_string()),
             }
         }
@@ -258,7 +258,7 @@ async fn read_reports(
 }
 
 /// Passes on a report. Returns whether later output may be passed on too.
-async fn pass_on(report: Up, channels: &HostChannels) -> bool {
+async fn pass_on(report: Up, host: usize, channels: &HostChannels) -> bool {
     let event = match report {
         Up::Output { rank, stream, bytes } => {
             let mut hurry = channels.hurry.clone();
@@ -282,6 +282,7 @@ async fn pass_on(report: Up, channels: &HostChannels) -> bool {
         Up::Started { rank, pid } => Event::Started { rank: Rank(rank), pid },
         Up::Exited { rank, status } => Event::Exited { rank: Rank(rank), status },
         Up::Refused { rank, refusal } => Event::Refused { rank: Rank(rank), refusal },
+        Up::Ready => Event::Ready { host },
         Up::Leaving { .. } | Up::Heartbeat => return true,
     };
     channels.events.send(event).ok();

@@ -45,6 +45,11 @@ pub struct Job {
     /// has failed. `None`: none, and `grace` holds. With any number the other ranks go on as with
     /// `grace` of `None`.
     pub restarts: Option<u32>,
+    /// Hosts without ranks at the start. Each takes as many new processes as it has slots, for
+    /// ranks whose host is lost or cannot start them again. They need `restarts` of 1 or more, and
+    /// none of them is one of `hosts`. [`run`](crate::run()) checks that all of them can be
+    /// reached before it starts any rank.
+    pub spares: Vec<Host>,
     /// How long another host may be silent before it counts as lost, and how long it goes on when
     /// it receives nothing from this process. Time in which the waiting process itself is stopped
     /// does not count. At least `limits::HOST_SILENCE_MIN_MS`.
@@ -84,6 +89,7 @@ impl Job {
             time_limit: None,
             grace: Some(Duration::from_secs(5)),
             restarts: None,
+            spares: Vec::new(),
             host_timeout: Duration::from_millis(HOST_SILENCE_MS),
             agent: Vec::new(),
             remote_node_agent: None,

@@ -1,5 +1,6 @@
 //! Runs a job: starts the node agents, supervises the ranks, and cleans up.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -41,6 +42,25 @@ pub enum LaunchError {
     /// The ranks do not fit the hosts.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// Spare hosts without restarts.
+    #[error(
+        "--spare {host}: no process would ever start there: pass --restart N, with N of 1 or more"
+    )]
+    SpareWithoutRestart {
+        /// The first spare host.
+        host: String,
+    },
+    /// A spare host cannot be reached, or cannot run ranks.
+    #[error(
+        "--spare {host}: no rank can start there: {why}; correct the name or the host, or leave it \
+         out"
+    )]
+    Spare {
+        /// The spare host.
+        host: String,
+        /// The last sign of it.
+        why: String,
+    },
     /// There is no rendezvous.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
@@ -111,13 +131,14 @@ pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
 }
 
 async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
-    let Placed { placement, here } = place(job)?;
+    let placed = place(job)?;
+    let Placed { placement, here } = &placed;
     // Three files for each host while its agent is started, and two connections for each rank.
     descriptors::allow(3 * placement.hosts.len() + 2 * placement.size);
-    let remote = placement.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
+    let remote = placement.hosts.iter().map(|share| &*share.host).find(|host| host != here);
     let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
     let port = rendezvous::open(remote, given, interfaces).await?;
-    let order = JobOrder::new(job, &placement, &port.address)?;
+    let order = JobOrder::new(job, placement, &port.address)?;
     let serving = port.serve(&order.secret, order.job.clone(), placement.size);
     let caught = signals::catch_child().and_then(|()| Signals::listen());
     let mut signals = caught.map_err(cannot("catch signals"))?;
@@ -134,9 +155,12 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
         hurry: hurry_rx,
     };
     let mut links = Links::default();
-    let started = links.start(job, &placement, &here, &order, &channels);
-    let stdin_forwarder = match started.and_then(|()| start_stdin(job, &links, &channels)) {
-        Ok(forwarder) => forwarder,
+    let mut supervisor = Supervisor::new(placement, job.grace, job.time_limit, Instant::now());
+    supervisor.allow_restarts(job.restarts);
+    let watch = (&mut events_rx, &mut signals, &mut supervisor);
+    let begun = links.begin(job, &placed, (&order, &channels), watch).await;
+    let (stdin_forwarder, mut interrupted) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
             drop(channels);
             links.shut_down(&printer, None, &mut signals).await;
@@ -145,17 +169,12 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     };
     drop(channels);
 
-    let (mut node_agent_lost, mut interrupted) = (false, None);
-    let mut supervisor = Supervisor::new(placement, job.grace, job.time_limit, Instant::now());
-    supervisor.allow_restarts(job.restarts);
+    let mut node_agent_lost = false;
     while !supervisor.is_over() {
         let deadline = supervisor.deadline();
         let command = tokio::select! {
             Some(event) = events_rx.recv() => {
                 node_agent_lost |= matches!(event, Event::HostLost { .. });
-                if let Event::Exited { rank, status } = &event {
-                    serving.end(*rank, *status);
-                }
                 supervisor.on_event(event, Instant::now())
             }
             signal = signals.next() => {
@@ -166,8 +185,9 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
             }
             () = sleep_until(deadline) => supervisor.on_time(Instant::now()),
         };
-        let note = supervisor.take_note();
-        note.iter().for_each(|note| printer.say(&format!("{}: {note}", job.name)));
+        supervisor.take_ended().into_iter().for_each(|(rank, how)| serving.end(rank, how));
+        let notes = supervisor.take_notes();
+        notes.iter().for_each(|note| printer.say(&format!("{}: {note}", job.name)));
         command.into_iter().for_each(|command| links.tell(command));
     }
     drop(stdin_forwarder);
@@ -184,31 +204,83 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     Ok(outcome)
 }
 
+/// The sources of events, and the supervisor that handles them.
+type Watch<'a> = (&'a mut mpsc::UnboundedReceiver<Event>, &'a mut Signals, &'a mut Supervisor);
+
+/// Waits until all spare hosts take ranks. Calls the job off after an event that ends it, and
+/// returns the time of an interrupt.
+///
+/// # Errors
+/// One of them does not take ranks.
+async fn spares_are_ready(
+    placement: &Placement,
+    (events, signals, supervisor): Watch<'_>,
+) -> Result<Option<Instant>, LaunchError> {
+    let hosts = placement.hosts.iter().enumerate();
+    let spares = hosts.filter(|(_, share)| share.ranks.is_empty());
+    let mut missing: BTreeSet<_> = spares.map(|(at, _)| at).collect();
+    let mut interrupted = None;
+    while !missing.is_empty() && !supervisor.is_over() {
+        let event = tokio::select! {
+            Some(event) = events.recv() => Some(event),
+            signal = signals.next() => Some(Event::Interrupted(signal)),
+            () = sleep_until(supervisor.deadline()) => None,
+        };
+        match event {
+            Some(Event::Ready { host }) => drop(missing.remove(&host)),
+            Some(Event::HostLost { host, why }) => {
+                let host = placement.hosts.get(host).map(|share| share.host.clone());
+                return Err(LaunchError::Spare { host: host.unwrap_or_default(), why });
+            }
+            event => {
+                let now = Instant::now();
+                interrupted = matches!(event, Some(Event::Interrupted(_))).then_some(now);
+                supervisor.call_off(event, now);
+            }
+        }
+    }
+    Ok(interrupted)
+}
+
 struct Placed {
     placement: Placement,
     /// The name of this host in the placement.
     here: String,
 }
 
-/// Places the ranks. All names of this host become one, so that it has one node agent.
+/// Places the ranks.
 fn place(job: &Job) -> Result<Placed, LaunchError> {
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if job.hosts.is_empty() {
-        let host = Host { name: here.clone(), slots: affinity::allowed_cores() };
-        return Ok(Placed { placement: Placement::place(job.ranks, &[host], true)?, here });
+    if let Some(spare) = job.spares.first()
+        && job.restarts.is_none_or(|times| times == 0)
+    {
+        return Err(LaunchError::SpareWithoutRestart { host: spare.name.clone() });
     }
-    let names = job.hosts.iter().map(|host| host.name.clone()).collect();
+    let (hosts, spares) = (distinct(&job.hosts, &here)?, distinct(&job.spares, &here)?);
+    let (hosts, oversubscribe) = if hosts.is_empty() {
+        (vec![Host { name: here.clone(), slots: affinity::allowed_cores() }], true)
+    } else {
+        (hosts, job.oversubscribe)
+    };
+    let placement = Placement::place(job.ranks, &hosts, oversubscribe)?;
+    Ok(Placed { placement: placement.with_spares(spares, &hosts)?, here })
+}
+
+/// The hosts, without those that are named twice. All names of this host become one, so that it has
+/// one node agent.
+fn distinct(named: &[Host], here: &str) -> Result<Vec<Host>, LaunchError> {
+    let names = named.iter().map(|host| host.name.clone()).collect();
     let local = this_host::are_here(names);
     let local = local.map_err(cannot("list the addresses of this host"))?;
     let mut hosts = Vec::<Host>::new();
-    for (host, local) in job.hosts.iter().zip(local) {
-        let name = if local { here.clone() } else { host.name.clone() };
+    for (host, local) in named.iter().zip(local) {
+        let name = if local { here } else { &host.name };
         match hosts.iter_mut().find(|known| known.name == name) {
             Some(known) => known.slots += host.slots,
-            None => hosts.push(Host { name, slots: host.slots }),
+            None => hosts.push(Host { name: name.to_owned(), slots: host.slots }),
         }
     }
-    Ok(Placed { placement: Placement::place(job.ranks, &hosts, job.oversubscribe)?, here })
+    Ok(hosts)
 }
 
 /// The part of the order that is the same for all hosts.
@@ -237,20 +309,23 @@ impl JobOrder {
             size: Rank::at(placement.size).0,
             wdir: wdir.into_os_string().into_vec(),
         };
-        let longest = placement.hosts.iter().max_by_key(|share| share.ranks.len());
-        let fits = longest.is_none_or(|share| {
-            crate::frame::encode(&Down::Start(Box::new(order.for_host(job, share)))).is_ok()
+        let hosts = placement.hosts.iter().enumerate();
+        let longest = hosts.max_by_key(|(_, share)| share.ranks.len());
+        let fits = longest.is_none_or(|host| {
+            crate::frame::encode(&Down::Start(Box::new(order.for_host(job, host)))).is_ok()
         });
         if fits { Ok(order) } else { Err(LaunchError::TooLong) }
     }
 
-    fn for_host(&self, job: &Job, share: &Share) -> HostOrder {
+    fn for_host(&self, job: &Job, (at, share): (usize, &Share)) -> HostOrder {
         let bytes = |text: &std::ffi::OsString| text.as_bytes().to_vec();
         HostOrder {
             job: self.job.clone(),
             secret: self.secret.clone(),
             rendezvous: self.rendezvous.clone(),
             size: self.size,
+            agent: Rank::at(at).0,
+            slots: Rank::at(share.slots()).0,
             ranks: share.ranks.iter().map(|rank| rank.0).collect(),
             program: bytes(&job.program),
             args: job.args.iter().map(bytes).collect(),
@@ -262,42 +337,63 @@ impl JobOrder {
     }
 }
 
-/// The links to all hosts.
+/// The links to all hosts, by their positions in the placement.
 #[derive(Default)]
-struct Links(Vec<Link>);
+struct Links(BTreeMap<usize, Link>);
 
 impl Links {
+    /// Starts the ranks, once the spare hosts can take some. Returns the forwarder of standard
+    /// input, and the time of an interrupt that has called the job off.
+    async fn begin(
+        &mut self,
+        job: &Job,
+        Placed { placement, here }: &Placed,
+        (order, channels): (&JobOrder, &HostChannels),
+        (events, signals, supervisor): Watch<'_>,
+    ) -> Result<(Option<StdinForwarder>, Option<Instant>), LaunchError> {
+        let hosts = placement.hosts.iter().enumerate();
+        let (spares, used) = hosts.partition(|(_, share)| share.ranks.is_empty());
+        self.start(job, spares, here, (order, channels))?;
+        let watch = (events, signals, &mut *supervisor);
+        let interrupted = spares_are_ready(placement, watch).await?;
+        if supervisor.is_over() {
+            return Ok((None, interrupted));
+        }
+        self.start(job, used, here, (order, channels))?;
+        Ok((start_stdin(job, self, channels)?, interrupted))
+    }
+
     fn start(
         &mut self,
         job: &Job,
-        placement: &Placement,
+        hosts: Vec<(usize, &Share)>,
         here: &str,
-        order: &JobOrder,
-        channels: &HostChannels,
+        (order, channels): (&JobOrder, &HostChannels),
     ) -> Result<(), LaunchError> {
-        for (at, share) in placement.hosts.iter().enumerate() {
+        for (at, share) in hosts {
             let words = host::node_agent_command(job, &share.host, share.host == here);
             let words = words.map_err(cannot("find the path of this program"))?;
             // A pipe on this host shows by itself that its other end is gone.
             let silence = (share.host != here).then_some(job.host_timeout);
-            let order = HostOrder { silence, ..order.for_host(job, share) };
+            let order = HostOrder { silence, ..order.for_host(job, (at, share)) };
             let link = host::start(&words, at, order, channels.clone());
-            self.0.push(link.map_err(|source| LaunchError::NodeAgent {
+            let link = link.map_err(|source| LaunchError::NodeAgent {
                 host: share.host.clone(),
                 command: words.first().map(|it| it.display().to_string()).unwrap_or_default(),
                 source,
-            })?);
+            })?;
+            self.0.insert(at, link);
         }
         Ok(())
     }
 
     fn tell(&self, command: Command) {
-        for link in &self.0 {
+        for (at, link) in &self.0 {
             let order = match command {
                 Command::Signal(signal) => Down::Signal(signal),
                 Command::Kill => Down::Kill,
-                // The other hosts do not have the rank.
-                Command::Restart(rank) => Down::Restart(rank.0),
+                Command::Restart { rank, host } if host == *at => Down::Restart(rank.0),
+                Command::Restart { .. } => continue,
             };
             // A host that is gone has already been reported as lost.
             link.orders.send(order).ok();
@@ -315,7 +411,7 @@ impl Links {
         signals: &mut Signals,
     ) -> Option<i32> {
         let (hang_ups, mut tasks): (Vec<_>, Vec<_>) =
-            self.0.into_iter().map(|link| (link.hang_up, link.task)).unzip();
+            self.0.into_values().map(|link| (link.hang_up, link.task)).unzip();
         let all_ended = async {
             for task in &mut tasks {
                 // A task that panicked has ended as well.
@@ -385,7 +481,7 @@ fn start_stdin(
     channels: &HostChannels,
 ) -> Result<Option<StdinForwarder>, LaunchError> {
     // Ranks are placed in order, so rank 0 is on the first host.
-    let Some(first) = links.0.first() else { return Ok(None) };
+    let Some((_, first)) = links.0.first_key_value() else { return Ok(None) };
     if job.forward_input && stdin::may_read() {
         let taken = Arc::clone(&channels.input_taken);
         let forwarder = stdin::start(first.orders.clone(), taken);

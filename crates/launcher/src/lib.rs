@@ -38,7 +38,7 @@
 //! # The environment of a rank
 //! Each rank has `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`,
 //! `RINGFOLD_JOB` (16 hexadecimal digits, unique to this launch), `RINGFOLD_AGENT` (the job and the
-//! first rank of the node agent), `RINGFOLD_RENDEZVOUS` (address:port) and `RINGFOLD_SECRET_FD`,
+//! number of the node agent), `RINGFOLD_RENDEZVOUS` (address:port) and `RINGFOLD_SECRET_FD`,
 //! the number of an open file that holds the 32 bytes of the job's secret.
 #![forbid(unsafe_code)]
 

@@ -83,6 +83,9 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.time_limit = args.timeout;
     job.grace = (!args.enable_recovery && args.restart.is_none()).then_some(args.grace);
     job.restarts = args.restart;
+    if let Some(list) = &args.spare {
+        job.spares = parse_list(list).with_context(|| format!("--spare {list}"))?;
+    }
     job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
     job.remote_node_agent = args.remote_ringrun;

@@ -17,7 +17,8 @@ pub(crate) const SECRET_BYTES: usize = 32;
 pub(crate) enum Down {
     /// The order to start ranks. It comes first and once.
     Start(Box<HostOrder>),
-    /// Start a new process for this rank, whose process has ended. It joins the others.
+    /// Start a new process for this rank, whose process has ended, here or on another host. It
+    /// joins the others.
     Restart(u32),
     /// Input for rank 0. The next piece waits for `Up::InputTaken`.
     Input(Vec<u8>),
@@ -44,12 +45,14 @@ pub(crate) enum Up {
     InputTaken,
     /// A rank ended. Its output may still follow.
     Exited { rank: u32, status: Status },
-    /// A rank could not be started. The node agent has killed those that were.
+    /// A rank could not be started. At the start of the job the node agent has killed the others.
     Refused { rank: u32, refusal: Refusal },
     /// The node agent ends its ranks, although the launcher did not ask for it.
     Leaving { why: String },
     /// The node agent lives.
     Heartbeat,
+    /// All ranks of the order have processes. The host takes further ones.
+    Ready,
 }
 
 /// How a process ended.
@@ -116,8 +119,12 @@ pub(crate) struct HostOrder {
     pub(crate) secret: Zeroizing<[u8; SECRET_BYTES]>,
     pub(crate) rendezvous: String,
     pub(crate) size: u32,
+    /// The number of this node agent.
+    pub(crate) agent: u32,
     /// The ranks of this host in the order of their local ranks.
     pub(crate) ranks: Vec<u32>,
+    /// How many ranks this host may have.
+    pub(crate) slots: u32,
     pub(crate) program: Vec<u8>,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::descriptors;
-use crate::message::{SECRET_BYTES, Status};
+use crate::message::SECRET_BYTES;
 
 /// A port for route look-ups. Nothing is ever sent to it.
 const DISCARD: u16 = 9;
@@ -55,12 +55,8 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Tells the ranks that still wait for this one to join that its program has ended.
-    pub(crate) fn end(&self, rank: Rank, status: Status) {
-        let how = match status {
-            Status::Exited(code) => format!("exit status {code}"),
-            Status::Killed(signal) => format!("killed by signal {signal}"),
-        };
+    /// Tells the ranks that still wait for this one to join how its program has ended.
+    pub(crate) fn end(&self, rank: Rank, how: String) {
         self.ended.send(Ended { rank: rank.0, how }).unwrap_or_default();
     }
 

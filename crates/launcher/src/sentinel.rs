@@ -27,9 +27,9 @@ pub(crate) const AGENT: &str = "RINGFOLD_AGENT";
 /// The time between two looks at all processes of the host.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The value of `AGENT` for the ranks of `order`. No two node agents have the same first rank.
+/// The value of `AGENT` for the ranks of `order`.
 pub(crate) fn agent_of(order: &HostOrder) -> String {
-    format!("{}-{}", order.job, order.ranks.first().copied().unwrap_or_default())
+    format!("{}-{}", order.job, order.agent)
 }
 
 /// Starts the sentinel of this node agent.

@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::message::{Down, HostOrder, Status, Up};
+use crate::message::{Down, HostOrder, Refusal, Status, Up};
 use crate::stream::failed;
 use crate::{descriptors, process_tree};
 use ranks::Ranks;
@@ -62,20 +62,26 @@ async fn serve(guardian: Option<u32>) -> io::Result<()> {
         _ => return Ok(()),
     };
     let (reports, mut ends) = Reports::over(stdout, order.silence);
-    let mut ranks = start(&order, &reports).await;
-    let ending = until_the_end(
-        (&mut ranks, &order),
-        &mut orders,
-        (&mut deaths, &mut signals),
-        &reports,
-        &mut ends,
-    )
-    .await;
+    let mut ranks = Ranks::default();
+    let ending = match start(&mut ranks, &order, &reports).await {
+        Some(ending) => ending,
+        None => {
+            until_the_end(
+                (&mut ranks, &order),
+                &mut orders,
+                (&mut deaths, &mut signals),
+                &reports,
+                &mut ends,
+            )
+            .await
+        }
+    };
     let launcher_is_silent = matches!(ending, Ending::LauncherLost(LauncherLost::Silent(_)));
     let dead = process_tree::kill_all_descendants();
     match ending {
         Ending::Told => report_dead(&mut ranks, dead, &reports),
         Ending::LauncherLost(lost) => reports.event(Up::Leaving { why: Chain(&lost).to_string() }),
+        Ending::Refused(refusal) => reports.event(Up::Leaving { why: refusal.to_string() }),
         Ending::Asked(signal) => {
             let is_guarded = rustix::process::getppid() == process_tree::pid_of(guardian);
             let why = if is_guarded { signal } else { "its guardian was killed" };
@@ -110,14 +116,19 @@ async fn silence(already: bool, orders: &mut mpsc::Receiver<Result<Down, Launche
     tokio::time::sleep(LAST_REPORT).await;
 }
 
-async fn start(order: &HostOrder, reports: &Reports) -> Ranks {
-    let mut ranks = Ranks::default();
-    if let Err((rank, refusal)) = ranks.start(order, reports).await {
-        process_tree::kill_all_descendants();
-        reports.event(Up::Refused { rank, refusal });
-        return Ranks::default();
+/// Starts the ranks of the order. Returns why there is nothing more to do, if there is not.
+async fn start(ranks: &mut Ranks, order: &HostOrder, reports: &Reports) -> Option<Ending> {
+    match ranks.start(order, reports).await {
+        Ok(()) => reports.event(Up::Ready),
+        // No rank of a spare host could be named.
+        Err((_, refusal)) if order.ranks.is_empty() => return Some(Ending::Refused(refusal)),
+        Err((rank, refusal)) => {
+            process_tree::kill_all_descendants();
+            reports.event(Up::Refused { rank, refusal });
+            *ranks = Ranks::default();
+        }
     }
-    ranks
+    None
 }
 
 /// Why the ranks of this host must end, if they still run.
@@ -128,6 +139,8 @@ enum Ending {
     LauncherLost(LauncherLost),
     /// The node agent received this signal.
     Asked(&'static str),
+    /// No rank can be started on this spare host.
+    Refused(Refusal),
 }
 
 async fn until_the_end(
@@ -153,13 +166,13 @@ async fn until_the_end(
             },
             _ = deaths.recv() => report_dead(ranks, process_tree::reap(), reports),
             Some((rank, refusal)) = ends.refusals.recv() => {
-                if ranks.is_restarted(rank) {
-                    // Its process ends, and the others go on.
-                    ranks::warn(&format!("rank {rank} cannot start again: {refusal}"));
-                } else {
-                    process_tree::kill_all_descendants();
-                    *ranks = Ranks::default();
+                if ranks.give_up(rank) {
                     reports.event(Up::Refused { rank, refusal });
+                    // After a new start the others go on.
+                    if !ranks.is_restarted(rank) {
+                        process_tree::kill_all_descendants();
+                        *ranks = Ranks::default();
+                    }
                 }
             }
             signal = signals.asked_to_go() => return Ending::Asked(signal),

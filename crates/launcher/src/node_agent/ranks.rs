@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
-use crate::message::{HostOrder, RankOrder, Refusal, Status, Up};
+use crate::message::{HostOrder, RankOrder, Refusal, Up};
 use crate::sentinel::{self, AGENT};
 use crate::stream::Stream;
 use crate::trampoline::TRAMPOLINE;
@@ -28,7 +28,9 @@ use crate::{affinity, descriptors, process_tree};
 pub(super) struct Ranks {
     running: HashMap<Pid, u32>,
     input: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    /// The CPUs of each rank of the order.
+    /// The rank in each slot that has had one.
+    slots: Vec<u32>,
+    /// The CPUs of each slot.
     cpus: Vec<Vec<u16>>,
     /// The ranks that have been restarted.
     restarted: BTreeSet<u32>,
@@ -45,12 +47,12 @@ impl Ranks {
         let first = order.ranks.first().copied().unwrap_or_default();
         check(order).map_err(|refusal| (first, refusal))?;
         // Each rank needs three pipes.
-        descriptors::allow(3 * order.ranks.len());
+        descriptors::allow(3 * affinity::slots(order));
         let cpus = match affinity::assign(order) {
             Ok(cpus) => cpus,
             Err(error) if order.bind.is_none() => {
                 warn(&format!("no rank is bound to cores (--bind-to): {error}"));
-                vec![Vec::new(); order.ranks.len()]
+                vec![Vec::new(); affinity::slots(order)]
             }
             Err(error) => {
                 let why = format!("cannot bind to cores: {error}; pass --bind-to none");
@@ -58,14 +60,13 @@ impl Ranks {
             }
         };
         self.cpus.clone_from(&cpus);
+        self.slots.clone_from(&order.ranks);
         // Its lack matters only if three other processes are killed.
         sentinel::start(order).ok();
         for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
             let own = RankOrder { cpus, ..rank_order(order, *rank) };
-            let pid = self.start_one(order, local_rank, own, *rank, reports).map_err(|error| {
-                let remedy = descriptors::remedy(&error);
-                (*rank, Refusal::System(format!("cannot start a process{remedy}: {error}")))
-            })?;
+            let pid = self.start_one(order, local_rank, own, *rank, reports);
+            let pid = pid.map_err(|error| (*rank, cannot_start(&error)))?;
             reports.event(Up::Started { rank: *rank, pid });
             // Starting many ranks takes long, and the launcher must get heartbeats meanwhile.
             tokio::task::yield_now().await;
@@ -73,9 +74,17 @@ impl Ranks {
         Ok(())
     }
 
-    /// Starts a new process for a rank. One that cannot be started counts as ended.
+    /// Starts a new process for a rank, in its slot or in a free one.
     pub(super) fn restart(&mut self, order: &HostOrder, rank: u32, reports: &Reports) {
-        let Some(at) = order.ranks.iter().position(|it| *it == rank) else { return };
+        let known = self.slots.iter().position(|it| *it == rank);
+        let at = known.unwrap_or(self.slots.len());
+        if at == affinity::slots(order) {
+            let refusal = Refusal::System("all slots of the host are taken".to_owned());
+            return reports.event(Up::Refused { rank, refusal });
+        }
+        if known.is_none() {
+            self.slots.push(rank);
+        }
         self.restarted.insert(rank);
         let cpus = self.cpus.get(at).cloned().unwrap_or_default();
         let own = RankOrder { cpus, input: false, ..rank_order(order, rank) };
@@ -83,10 +92,16 @@ impl Ranks {
         match self.start_one(order, local_rank, own, rank, reports) {
             Ok(pid) => reports.event(Up::Started { rank, pid }),
             Err(error) => {
-                warn(&format!("cannot start rank {rank} again: {error}"));
-                reports.event(Up::Exited { rank, status: Status::Exited(125) });
+                reports.event(Up::Refused { rank, refusal: cannot_start(&error) });
             }
         }
+    }
+
+    /// Kills the process of a rank that cannot become its program. Returns whether it ran.
+    pub(super) fn give_up(&mut self, rank: u32) -> bool {
+        let pids = self.running.extract_if(|_, running| *running == rank);
+        let ended = pids.map(|(pid, _)| kill_process_group(pid, Signal::KILL));
+        ended.count() > 0
     }
 
     /// Whether the rank has been restarted.
@@ -172,7 +187,7 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
         .env("RINGFOLD_RANK", rank.to_string())
         .env("RINGFOLD_SIZE", order.size.to_string())
         .env("RINGFOLD_LOCAL_RANK", local_rank.to_string())
-        .env("RINGFOLD_LOCAL_SIZE", order.ranks.len().to_string())
+        .env("RINGFOLD_LOCAL_SIZE", order.slots.to_string())
         .current_dir(OsString::from_vec(order.wdir.clone()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -182,10 +197,15 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
 }
 
 /// Prints a warning about this host.
-pub(super) fn warn(text: &str) {
+fn warn(text: &str) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // Without a standard error there is nobody to tell.
     Stream::Err.put(format!("ringrun: host {host}: {text}\n").as_bytes()).unwrap_or_default();
+}
+
+fn cannot_start(error: &io::Error) -> Refusal {
+    let remedy = descriptors::remedy(error);
+    Refusal::System(format!("cannot start a process{remedy}: {error}"))
 }
 
 fn rank_order(order: &HostOrder, rank: u32) -> RankOrder {

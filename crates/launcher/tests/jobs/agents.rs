@@ -125,7 +125,7 @@ fn agents_that_send_invalid_data_are_ended_and_quoted() {
     ];
     for (bytes, words) in reports {
         let text = format!(
-            "#!/bin/sh\nprintf '\\n\\001ringfold node agent 4\\n{bytes}'; exec sleep 1000\n"
+            "#!/bin/sh\nprintf '\\n\\001ringfold node agent 5\\n{bytes}'; exec sleep 1000\n"
         );
         let agent = Script::new(&text);
         let done = run_on(&agent, &["--grace", "0", "--host", "localhost,b", "sleep", "1000"]);

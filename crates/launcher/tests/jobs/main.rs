@@ -7,6 +7,7 @@ mod cut_off;
 mod ending;
 mod inherited;
 mod leftovers;
+mod spares;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

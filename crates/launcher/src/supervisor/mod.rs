@@ -33,6 +33,7 @@ const STEADY: Duration = Duration::from_secs(10);
 /// An event of a job.
 #[derive(Debug)]
 pub(crate) enum Event {
+    Ready { host: usize },
     Started { rank: Rank, pid: u32 },
     Exited { rank: Rank, status: Status },
     Refused { rank: Rank, refusal: Refusal },
@@ -41,13 +42,16 @@ pub(crate) enum Event {
     OutputLost(StreamError),
 }
 
-/// A command for every host.
+/// A command for every host, or for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Signal(i32),
     Kill,
-    /// Start a new process for this rank.
-    Restart(Rank),
+    /// Start a new process for this rank on this host.
+    Restart {
+        rank: Rank,
+        host: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +65,17 @@ enum Phase {
     Killing(Instant),
 }
 
+#[derive(Debug)]
+struct HostState {
+    name: String,
+    /// How many ranks of other hosts it takes.
+    spare_slots: usize,
+    is_lost: bool,
+}
+
 #[derive(Debug, Default)]
 struct RankState {
+    host: usize,
     pid: Option<u32>,
     started: Option<Instant>,
     ended: Option<(Instant, End)>,
@@ -71,7 +84,7 @@ struct RankState {
     /// The pause before the next one.
     pause: Duration,
     /// When the next one starts, and how the last one ended.
-    waits: Option<(Instant, Status)>,
+    waits: Option<(Instant, End)>,
 }
 
 impl RankState {
@@ -83,34 +96,45 @@ impl RankState {
 /// A running job.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    placement: Placement,
+    /// The hosts of the placement.
+    hosts: Vec<HostState>,
     /// How long the others may go on after a failure. `None`: as long as they want.
     grace: Option<Duration>,
     time_limit: Option<(Duration, Instant)>,
     phase: Phase,
     result: Option<JobResult>,
     ranks: Vec<RankState>,
-    note: Option<String>,
+    notes: Vec<String>,
     /// How many new processes each rank may have.
     restarts: u32,
+    /// The ranks whose processes have ended, and how, that nobody has taken.
+    news: Vec<(Rank, String)>,
 }
 
 impl Supervisor {
     pub(crate) fn new(
-        placement: Placement,
+        placement: &Placement,
         grace: Option<Duration>,
         time_limit: Option<Duration>,
         now: Instant,
     ) -> Self {
+        let mut ranks: Vec<_> = (0..placement.size).map(|_| RankState::default()).collect();
+        let mut hosts = Vec::new();
+        for (at, share) in placement.hosts.iter().enumerate() {
+            share.ranks.iter().for_each(|rank| ranks[rank.index()].host = at);
+            let (name, spare_slots) = (share.host.clone(), share.spare_slots);
+            hosts.push(HostState { name, spare_slots, is_lost: false });
+        }
         Self {
             grace: grace.map(|grace| grace.min(GRACE_MAX)),
             time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
             phase: Phase::Running,
             result: None,
-            ranks: (0..placement.size).map(|_| RankState::default()).collect(),
-            placement,
-            note: None,
+            ranks,
+            hosts,
+            notes: Vec::new(),
             restarts: 0,
+            news: Vec::new(),
         }
     }
 
@@ -140,9 +164,23 @@ impl Supervisor {
         }
     }
 
-    /// Takes the line that tells users about the last command, if they could not expect it.
-    pub(crate) fn take_note(&mut self) -> Option<String> {
-        self.note.take()
+    /// Takes the lines that tell users what they could not expect.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Takes the ranks whose processes have ended, and how.
+    pub(crate) fn take_ended(&mut self) -> Vec<(Rank, String)> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Ends a job before its ranks have started, after an event or at the deadline.
+    pub(crate) fn call_off(&mut self, event: Option<Event>, now: Instant) {
+        match event {
+            Some(event) => self.on_event(event, now),
+            None => self.on_time(now),
+        };
+        self.give_up(0..self.ranks.len(), now);
     }
 
     /// Handles a deadline that may have passed.
@@ -157,7 +195,7 @@ impl Supervisor {
         match self.phase {
             Phase::Running | Phase::Grace(_) => {
                 let limit = self.time_limit.filter(|(_, at)| *at <= now).map(|(limit, _)| limit);
-                self.note = self.why_to_stop(limit);
+                self.notes.extend(self.why_to_stop(limit));
                 if let Some(limit) = limit {
                     self.end_by(JobResult::TimeLimit(limit));
                 }
@@ -165,8 +203,9 @@ impl Supervisor {
             }
             Phase::Stopping(_) => {
                 let (ranks, stopping) = (self.still_running(), STOPPING.as_secs());
-                self.note =
-                    Some(format!("{ranks} {stopping} s after the signal to stop: SIGKILL follows"));
+                self.notes.push(format!(
+                    "{ranks} {stopping} s after the signal to stop: SIGKILL follows"
+                ));
                 Some(self.kill(now))
             }
             Phase::Killing(_) => {
@@ -179,6 +218,7 @@ impl Supervisor {
     /// Handles an event.
     pub(crate) fn on_event(&mut self, event: Event, now: Instant) -> Option<Command> {
         match event {
+            Event::Ready { .. } => None,
             Event::Started { rank, pid } => {
                 let state = self.ranks.get_mut(rank.index())?;
                 (state.pid, state.started) = (Some(pid), Some(now));
@@ -189,8 +229,12 @@ impl Supervisor {
                 None
             }
             Event::Refused { rank, refusal } => {
-                let host =
-                    self.placement.hosts.iter().position(|share| share.ranks.contains(&rank))?;
+                let state = self.ranks.get(rank.index())?;
+                let host = state.host;
+                if state.restarts > 0 {
+                    self.on_refusal(rank, &refusal, now);
+                    return None;
+                }
                 let ranks = self.ranks_of(host);
                 self.give_up(ranks.iter().copied(), now);
                 // The processes that existed were no ranks yet.
@@ -199,12 +243,7 @@ impl Supervisor {
                 self.stop_once(now)
             }
             Event::HostLost { host, why } => {
-                let name = self.placement.hosts.get(host)?.host.clone();
-                if self.give_up(self.ranks_of(host), now) {
-                    let failure = format!("the loss of host {name}");
-                    self.result.get_or_insert(JobResult::HostLost(name, why));
-                    self.on_failure(&failure, now);
-                }
+                self.on_lost_host(host, why, now);
                 None
             }
             Event::Interrupted(signal) => match self.phase {
@@ -223,12 +262,6 @@ impl Supervisor {
 
     /// The outcome, after the job is over.
     pub(crate) fn outcome(self) -> Outcome {
-        let mut hosts = vec![String::new(); self.ranks.len()];
-        for share in &self.placement.hosts {
-            for rank in &share.ranks {
-                hosts[rank.index()].clone_from(&share.host);
-            }
-        }
         let result = match self.result {
             None => JobResult::Success,
             Some(JobResult::RankFailed(_) | JobResult::HostLost(..)) if self.has_recovered() => {
@@ -239,11 +272,12 @@ impl Supervisor {
             }
             Some(result) => result,
         };
-        let ranks = self.ranks.into_iter().zip(hosts).enumerate().map(|(rank, (state, host))| {
+        let ranks = self.ranks.into_iter().enumerate().map(|(rank, state)| {
             let (started, ended) = (state.started, state.ended.map(|(at, _)| at));
+            let host = self.hosts.get(state.host);
             RankOutcome {
                 rank: Rank::at(rank),
-                host,
+                host: host.map(|host| host.name.clone()).unwrap_or_default(),
                 pid: state.pid,
                 end: state.ended.map_or(End::Unknown, |(_, end)| end),
                 lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
@@ -259,34 +293,108 @@ impl Supervisor {
         if state.ended.is_some() {
             return;
         }
+        let how = match status {
+            Status::Exited(code) => format!("exit status {code}"),
+            Status::Killed(signal) => format!("killed by signal {signal}"),
+        };
+        self.news.push((rank, how));
+        let end = End::Alone(status);
         if stopped {
             state.ended = Some((now, End::Stopped(status)));
             return;
         }
         if status == Status::Exited(0) {
-            state.ended = Some((now, End::Alone(status)));
+            state.ended = Some((now, end));
         } else {
+            let host = state.host;
             self.result.get_or_insert(JobResult::RankFailed(rank));
-            if state.restarts < self.restarts {
-                let lasted = state.started.map_or(Duration::ZERO, |started| now - started);
-                let longer = (2 * state.pause).clamp(PAUSE_MIN, PAUSE_MAX);
-                state.pause = if lasted < STEADY { longer } else { PAUSE_MIN };
-                state.waits = Some((now + state.pause, status));
-                let pause = state.pause.as_secs_f64();
-                let (next, times) = (state.restarts + 1, self.restarts);
-                let how = describe(status);
-                self.note = Some(format!(
-                    "rank {rank} {how}, and starts again in {pause} s ({next} of {times} times)"
-                ));
-            } else {
-                let times = state.restarts;
-                state.ended = Some((now, End::Alone(status)));
-                let again =
-                    if times > 0 { format!(" after {times} new starts") } else { String::new() };
-                self.on_failure(&format!("the failure of rank {rank}{again}"), now);
-            }
+            self.on_failed_rank(rank, (end, &describe(status)), host, now);
         }
         self.end_the_waiting(now, false);
+    }
+
+    /// A new process of a rank could not be started on its host.
+    fn on_refusal(&mut self, rank: Rank, refusal: &Refusal, now: Instant) {
+        let at = rank.index();
+        if self.ranks.get(at).is_some_and(RankState::runs) {
+            let host = self.ranks[at].host;
+            let how = format!("cannot start on host {} ({refusal})", self.hosts[host].name);
+            let spare = self.may_restart(at).then(|| self.take_spare_slot()).flatten();
+            self.on_failed_rank(rank, (End::Unknown, &how), spare.unwrap_or(host), now);
+            self.end_the_waiting(now, false);
+        }
+    }
+
+    /// The ranks of a lost host start again on spare hosts, as far as there are any.
+    fn on_lost_host(&mut self, host: usize, why: String, now: Instant) {
+        let Some(state) = self.hosts.get_mut(host) else { return };
+        state.is_lost = true;
+        let (name, ranks) = (state.name.clone(), self.ranks_of(host));
+        let ranks: Vec<_> =
+            ranks.into_iter().filter(|at| self.ranks[*at].ended.is_none()).collect();
+        let goes_on = self.phase == Phase::Running && self.grace.is_none();
+        if goes_on && (!ranks.is_empty() || self.hosts[host].spare_slots > 0) {
+            self.notes.push(format!("host {name} is lost: {why}"));
+        }
+        if ranks.is_empty() {
+            return;
+        }
+        self.result.get_or_insert_with(|| JobResult::HostLost(name.clone(), why));
+        let mut are_lost = false;
+        for at in ranks {
+            let rank = Rank::at(at);
+            self.news.push((rank, format!("lost with host {name}")));
+            // A rank that has never run is awaited by the others as it was, and not as a new one.
+            let may_restart = goes_on && self.may_restart(at) && self.ranks[at].pid.is_some();
+            match may_restart.then(|| self.take_spare_slot()).flatten() {
+                Some(host) => {
+                    let end = self.ranks[at].waits.map_or(End::Unknown, |(_, end)| end);
+                    self.on_failed_rank(rank, (end, "is lost with its host"), host, now);
+                }
+                None => are_lost |= self.give_up([at], now),
+            }
+        }
+        if are_lost {
+            self.on_failure(&format!("the loss of host {name}"), now);
+        }
+        self.end_the_waiting(now, false);
+    }
+
+    /// Starts a new process for a rank on this host after a pause, if it may have one more.
+    fn on_failed_rank(&mut self, rank: Rank, (end, how): (End, &str), host: usize, now: Instant) {
+        let may_restart = self.may_restart(rank.index());
+        let Some(state) = self.ranks.get_mut(rank.index()) else { return };
+        let times = state.restarts;
+        if !may_restart {
+            (state.ended, state.waits) = (Some((now, end)), None);
+            let again =
+                if times > 0 { format!(" after {times} new starts") } else { String::new() };
+            return self.on_failure(&format!("the failure of rank {rank}{again}"), now);
+        }
+        let lasted = state.started.map_or(Duration::ZERO, |started| now - started);
+        let longer = (2 * state.pause).clamp(PAUSE_MIN, PAUSE_MAX);
+        state.pause = if lasted < STEADY { longer } else { PAUSE_MIN };
+        state.waits = Some((now + state.pause, end));
+        let place = match self.hosts.get(host) {
+            Some(it) if host != state.host => format!(" on host {}", it.name),
+            _ => String::new(),
+        };
+        state.host = host;
+        let (pause, next, most) = (state.pause.as_secs_f64(), times + 1, self.restarts);
+        self.notes.push(format!(
+            "rank {rank} {how}, and starts again in {pause} s{place} ({next} of {most} times)"
+        ));
+    }
+
+    fn may_restart(&self, rank: usize) -> bool {
+        self.ranks.get(rank).is_some_and(|state| state.restarts < self.restarts)
+    }
+
+    /// A spare host for a rank of another host.
+    fn take_spare_slot(&mut self) -> Option<usize> {
+        let at = self.hosts.iter().position(|it| !it.is_lost && it.spare_slots > 0)?;
+        self.hosts.get_mut(at)?.spare_slots -= 1;
+        Some(at)
     }
 
     /// Starts the next rank that has waited long enough.
@@ -296,7 +404,7 @@ impl Supervisor {
         let state = self.ranks.get_mut(at)?;
         (state.waits, state.started) = (None, Some(now));
         state.restarts += 1;
-        Some(Command::Restart(Rank::at(at)))
+        Some(Command::Restart { rank: Rank::at(at), host: state.host })
     }
 
     /// The ranks that wait for a new start have ended, if no rank runs that could admit them, or
@@ -306,8 +414,8 @@ impl Supervisor {
             return;
         }
         for state in &mut self.ranks {
-            if let Some((_, status)) = state.waits.take() {
-                state.ended = Some((now, End::Alone(status)));
+            if let Some((_, end)) = state.waits.take() {
+                state.ended = Some((now, end));
             }
         }
     }
@@ -318,7 +426,7 @@ impl Supervisor {
         {
             self.phase = Phase::Grace(now + grace);
         } else if self.grace.is_none() && !self.is_over() {
-            self.note = Some(format!("{} after {failure}", self.still_running()));
+            self.notes.push(format!("{} after {failure}", self.still_running()));
         }
     }
 
@@ -393,8 +501,7 @@ impl Supervisor {
     }
 
     fn ranks_of(&self, host: usize) -> Vec<usize> {
-        let share = self.placement.hosts.get(host);
-        share.map(|share| share.ranks.iter().map(|rank| rank.index()).collect()).unwrap_or_default()
+        (0..self.ranks.len()).filter(|at| self.ranks[*at].host == host).collect()
     }
 
     /// Expects no more reports of these ranks. Returns whether any was expected.
@@ -435,240 +542,4 @@ fn culprit(ranks: &[RankState], first: Rank) -> Rank {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Runs jobs without processes and without waiting.
-
-    use std::time::{Duration, Instant};
-
-    use ringfold_types::Rank;
-
-    use super::{Command, Event, Supervisor};
-    use crate::hosts::parse_list;
-    use crate::message::{Refusal, Status};
-    use crate::outcome::{End, JobResult};
-    use crate::placement::Placement;
-
-    const TERM: Command = Command::Signal(15);
-
-    struct Scenario {
-        supervisor: Supervisor,
-        now: Instant,
-    }
-
-    impl Scenario {
-        /// Four started ranks on two hosts with a grace of 5 s.
-        fn begin(limit: Option<Duration>) -> Self {
-            let placement = Placement::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
-            let now = Instant::now();
-            let grace = Some(Duration::from_secs(5));
-            let supervisor = Supervisor::new(placement, grace, limit, now);
-            let mut scenario = Self { supervisor, now };
-            for rank in 0..4 {
-                scenario.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
-            }
-            scenario
-        }
-
-        fn wait(&mut self, ms: u64) -> Option<Command> {
-            self.now += Duration::from_millis(ms);
-            self.supervisor.on_time(self.now)
-        }
-
-        fn event(&mut self, ms: u64, event: Event) -> Option<Command> {
-            assert_eq!(self.wait(ms), None);
-            self.supervisor.on_event(event, self.now)
-        }
-
-        fn exit(&mut self, ms: u64, rank: u32, status: Status) {
-            assert_eq!(self.event(ms, Event::Exited { rank: Rank(rank), status }), None);
-        }
-    }
-
-    #[test]
-    fn survivors_that_recover_go_on_and_decide() {
-        for (last, recovers) in [(0, true), (3, false)] {
-            let mut scenario = Scenario::begin(None);
-            scenario.supervisor.grace = None;
-            scenario.exit(100, 2, Status::Killed(9));
-            let note = scenario.supervisor.take_note().unwrap();
-            assert!(note.starts_with("3 ranks still run after the failure of rank 2"), "{note}");
-            assert_eq!(scenario.wait(1_000_000), None);
-            scenario.exit(100, 0, Status::Exited(3));
-            scenario.exit(100, 1, Status::Exited(last));
-            scenario.exit(100, 3, Status::Exited(last));
-            let result = scenario.supervisor.outcome().result;
-            assert_eq!(matches!(result, JobResult::Success), recovers, "{result:?}");
-        }
-        let mut scenario = Scenario::begin(Some(Duration::from_secs(9)));
-        scenario.supervisor.grace = None;
-        scenario.exit(100, 2, Status::Killed(9));
-        scenario.exit(100, 0, Status::Exited(0));
-        assert_eq!(scenario.wait(9_000), Some(TERM));
-        let result = scenario.supervisor.outcome().result;
-        assert!(matches!(result, JobResult::TimeLimit(_)), "{result:?}");
-    }
-
-    #[test]
-    fn a_failed_rank_starts_again_with_doubling_pauses_and_is_then_named() {
-        let mut scenario = Scenario::begin(None);
-        scenario.supervisor.allow_restarts(Some(3));
-        for (pause, time) in [(100, "0.1"), (200, "0.2"), (400, "0.4")] {
-            scenario.exit(0, 2, Status::Exited(3));
-            let note = scenario.supervisor.take_note().unwrap();
-            assert!(
-                note.contains(&format!("rank 2 returned 3, and starts again in {time} s")),
-                "{note}"
-            );
-            assert_eq!(scenario.wait(pause - 1), None);
-            assert_eq!(scenario.wait(1), Some(Command::Restart(Rank(2))));
-        }
-        scenario.exit(0, 2, Status::Exited(3));
-        let note = scenario.supervisor.take_note().unwrap();
-        assert!(
-            note.contains("3 ranks still run after the failure of rank 2 after 3 new"),
-            "{note}"
-        );
-        // A process that has lived long starts again soon.
-        for _ in 0..2 {
-            scenario.exit(10_000, 1, Status::Killed(9));
-            assert_eq!(scenario.wait(100), Some(Command::Restart(Rank(1))));
-        }
-        for rank in [0, 1, 3] {
-            assert!(!scenario.supervisor.is_over());
-            scenario.exit(0, rank, Status::Exited(0));
-        }
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.result, JobResult::Success);
-        assert_eq!(outcome.ranks.iter().map(|it| it.restarts).collect::<Vec<_>>(), [0, 2, 3, 0]);
-    }
-
-    #[test]
-    fn a_rank_does_not_start_again_when_nobody_is_left_or_the_job_stops() {
-        let mut scenario = Scenario::begin(None);
-        scenario.supervisor.allow_restarts(Some(9));
-        (0..4).for_each(|rank| scenario.exit(0, rank, Status::Exited(3)));
-        assert!(scenario.supervisor.is_over());
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(
-            (outcome.result.clone(), outcome.exit_code()),
-            (JobResult::RankFailed(Rank(0)), 3)
-        );
-        let mut scenario = Scenario::begin(None);
-        scenario.supervisor.allow_restarts(Some(0));
-        scenario.exit(0, 1, Status::Exited(3));
-        assert_eq!(scenario.wait(1_000_000), None);
-        scenario.supervisor.allow_restarts(Some(1));
-        scenario.exit(0, 2, Status::Exited(3));
-        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
-        assert!(scenario.supervisor.ranks[2].ended.is_some());
-    }
-
-    #[test]
-    fn success() {
-        let mut scenario = Scenario::begin(None);
-        for rank in 0..4 {
-            assert!(!scenario.supervisor.is_over());
-            scenario.exit(10_000, rank, Status::Exited(0));
-        }
-        assert!(scenario.supervisor.is_over());
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.result, JobResult::Success);
-        assert_eq!(outcome.ranks[3].lasted, Duration::from_secs(40));
-        assert_eq!(outcome.ranks[3].host, "b");
-    }
-
-    #[test]
-    fn others_get_their_grace_then_a_signal_then_the_end() {
-        let mut scenario = Scenario::begin(None);
-        scenario.exit(10, 2, Status::Exited(3));
-        scenario.exit(500, 0, Status::Exited(1));
-        assert_eq!(scenario.wait(4_499), None);
-        assert_eq!(scenario.supervisor.take_note(), None);
-        assert_eq!(scenario.wait(1), Some(TERM));
-        let note = scenario.supervisor.take_note().unwrap();
-        assert!(note.starts_with("2 ranks still run 5 s after the failure of rank 2: "), "{note}");
-        assert!(note.contains("--grace SECONDS"), "{note}");
-        scenario.exit(100, 1, Status::Killed(15));
-        assert_eq!(scenario.wait(1_900), Some(Command::Kill));
-        let note = scenario.supervisor.take_note().unwrap();
-        assert!(note.starts_with("1 rank still runs 2 s after the signal to stop"), "{note}");
-        assert!(!scenario.supervisor.is_over());
-        scenario.exit(10, 3, Status::Killed(9));
-        assert!(scenario.supervisor.is_over());
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.result, JobResult::RankFailed(Rank(2)));
-        assert_eq!(outcome.ranks[0].end, End::Alone(Status::Exited(1)));
-        assert_eq!(outcome.ranks[1].end, End::Stopped(Status::Killed(15)));
-        assert_eq!(outcome.exit_code(), 3);
-    }
-
-    #[test]
-    fn a_crash_is_named_before_the_reports_about_it() {
-        let mut scenario = Scenario::begin(None);
-        scenario.exit(10, 1, Status::Exited(1));
-        scenario.exit(5, 3, Status::Killed(11));
-        scenario.exit(5, 0, Status::Exited(1));
-        scenario.exit(200, 2, Status::Killed(6));
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.result, JobResult::RankFailed(Rank(3)));
-        assert_eq!(outcome.exit_code(), 139);
-    }
-
-    #[test]
-    fn silence_after_the_kill_is_not_waited_for() {
-        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
-        assert_eq!(scenario.wait(3_000), Some(TERM));
-        assert_eq!(scenario.wait(2_000), Some(Command::Kill));
-        assert_eq!(scenario.wait(5_000), None);
-        assert!(scenario.supervisor.is_over());
-        let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.result, JobResult::TimeLimit(Duration::from_secs(3)));
-        assert_eq!(outcome.ranks[0].end, End::Unknown);
-    }
-
-    #[test]
-    fn the_time_limit_cuts_the_grace_short_but_not_the_blame() {
-        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
-        scenario.exit(1_000, 0, Status::Exited(7));
-        assert_eq!(scenario.wait(2_000), Some(TERM));
-        let note = scenario.supervisor.take_note().unwrap();
-        assert!(note.contains("the time limit of 3 s") && !note.contains("--grace"), "{note}");
-        assert_eq!(scenario.supervisor.outcome().result, JobResult::RankFailed(Rank(0)));
-    }
-
-    #[test]
-    fn a_second_interrupt_kills() {
-        let mut scenario = Scenario::begin(None);
-        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
-        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Kill));
-        assert_eq!(scenario.supervisor.outcome().result, JobResult::Interrupted(2));
-    }
-
-    #[test]
-    fn a_host_that_refuses_stops_the_others_at_once() {
-        let mut scenario = Scenario::begin(None);
-        let refusal = Refusal::NotFound("x".into());
-        let event = Event::Refused { rank: Rank(2), refusal: refusal.clone() };
-        assert_eq!(scenario.event(5, event), Some(TERM));
-        scenario.exit(5, 0, Status::Killed(15));
-        scenario.exit(5, 1, Status::Killed(15));
-        assert!(scenario.supervisor.is_over());
-        assert_eq!(scenario.supervisor.outcome().result, JobResult::NotStarted(Rank(2), refusal));
-    }
-
-    #[test]
-    fn a_lost_host_is_a_failure_of_its_ranks() {
-        let mut scenario = Scenario::begin(None);
-        assert_eq!(scenario.event(5, Event::HostLost { host: 1, why: "gone".into() }), None);
-        assert_eq!(scenario.wait(5_000), Some(TERM));
-        scenario.exit(5, 0, Status::Killed(15));
-        scenario.exit(5, 1, Status::Killed(15));
-        assert!(scenario.supervisor.is_over());
-        // After the end, the loss of a host changes nothing.
-        assert_eq!(scenario.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
-        assert_eq!(
-            scenario.supervisor.outcome().result,
-            JobResult::HostLost("b".into(), "gone".into())
-        );
-    }
-}
+mod tests;
