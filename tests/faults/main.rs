@@ -22,7 +22,8 @@ use groups::{
 use job::{SOON, start, timeout};
 use recovery::{
     a_killed_rank_is_replaced, a_rank_that_dies_at_each_start_is_named,
-    a_second_death_begins_again, a_stopped_rank_is_left_out, half_of_the_ranks_do_not_go_on,
+    a_second_death_begins_again, a_stopped_rank_is_left_out,
+    half_of_the_ranks_agree_by_the_vote_of_the_launcher, half_of_the_ranks_do_not_go_on,
     half_of_the_ranks_go_on_by_the_vote_of_the_launcher, survivors_agree_on_the_same_values,
     the_survivors_of_each_death_go_on,
 };
@@ -88,6 +89,7 @@ over_each_transport! {
     a_second_death_begins_again
     half_of_the_ranks_do_not_go_on
     half_of_the_ranks_go_on_by_the_vote_of_the_launcher
+    half_of_the_ranks_agree_by_the_vote_of_the_launcher
 }
 
 fn all_report(causes: &[String], words: &[&str]) {

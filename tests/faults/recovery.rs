@@ -346,6 +346,33 @@ pub(crate) fn half_of_the_ranks_go_on_by_the_vote_of_the_launcher(transport: &st
     assert_eq!(outcome.code(), 0, "{outcome:?}");
 }
 
+/// Two of four ranks are stopped, rank 0 among them. The others agree by the vote of `ringrun`,
+/// and shrink by it.
+pub(crate) fn half_of_the_ranks_agree_by_the_vote_of_the_launcher(transport: &str) {
+    let folder = Folder::new();
+    let stop = folder.path().join("stop");
+    let mut command = Command::new(program::binary("ringrun"));
+    command.args(["-n", "4", "--enable-recovery", "--tag-output", "sh", "-c"]);
+    command.arg("echo pid $$; exec \"$@\"").arg("sh").arg(program::own("rank"));
+    command.arg("agree").arg(&stop).env("RINGFOLD_TRANSPORT", transport);
+    command.env("RINGFOLD_TIMEOUT", timeout(transport).as_secs().to_string());
+    let job = Job::start(&mut command);
+    let said = |rank: usize, words: &str| {
+        let head = format!("[{rank}] {words}");
+        let line = job.wait_for_line(3 * SOON, |line| line.starts_with(&head));
+        line[head.len()..].trim().to_owned()
+    };
+    let pids: Vec<u32> = (0..4).map(|rank| said(rank, "pid ").parse().unwrap()).collect();
+    (0..4).for_each(|rank| assert_eq!(said(rank, "counted 1111"), ""));
+    pids[..2].iter().for_each(|pid| kill(*pid, Signal::STOP));
+    (2..4).for_each(|rank| assert_eq!(said(rank, "counted 1100"), ""));
+    std::fs::write(&stop, "").unwrap();
+    let ends = [2, 3].map(|rank| said(rank, "agreed "));
+    assert!(ends[0] == ends[1] && ends[0].ends_with("2 ranks go on"), "{ends:?}");
+    pids[..2].iter().for_each(|pid| kill(*pid, Signal::KILL));
+    assert_eq!(job.finish(3 * SOON).code(), 0);
+}
+
 /// A program that ends at each new start is named, and the survivors go on without it.
 pub(crate) fn a_rank_that_dies_at_each_start_is_named(transport: &str) {
     let script = "[ -z \"$RINGFOLD_NEWCOMER\" ] && exec \"$@\"; exit 3";

@@ -329,11 +329,8 @@ fn begin(point: &MeetingPoint, own: u32, wish: &Wish, number: u64) -> Election {
     let place = (own, point.places().len());
     let election = Election::new(place, without, &suspects, [0, deadline_ms]);
     let election = election.doubting(point.doubt().clone());
-    match &wish.launcher {
-        _ if number > 0 => election.agreeing(point.opinion().clone()),
-        Some(_) => election.with_launcher(),
-        None => election,
-    }
+    let election = if wish.launcher.is_some() { election.with_launcher() } else { election };
+    if number > 0 { election.agreeing(point.opinion().clone()) } else { election }
 }
 
 /// Runs one election.

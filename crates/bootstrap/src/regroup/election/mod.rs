@@ -14,8 +14,8 @@
 //! formed. It votes again, and says so. A new group must leave that one no quorum.
 //!
 //! The launcher, where there is one, has one more vote, for exactly half of the ranks. It gives it
-//! to one set of members for ever. So two halves cannot both have it, and a half that has it leaves
-//! no majority.
+//! to one set of members for ever, for all agreements and the next group. So two halves cannot both
+//! have it, and a half that has it leaves no majority.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -215,7 +215,7 @@ impl Election {
         self
     }
 
-    /// The launcher has a vote in the election of a group.
+    /// The launcher has a vote in the election.
     pub(crate) fn with_launcher(mut self) -> Self {
         self.launcher = LauncherVote::Unasked;
         self
@@ -409,11 +409,7 @@ impl Election {
         let is_enough = quorum.is_reached() || quorum.is_half();
         let has_no_rival = is_enough && (self.agreement.is_some() || self.is_beyond_doubt(&quorum));
         if has_no_rival && quorum.is_reached() {
-            let Some(agreement) = &mut self.agreement else { return Step::Form(quorum.members) };
-            let opinion = |vote: &Vote| vote.opinion.clone().unwrap_or_default();
-            let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
-            let value = agreement.lead(self.own, &votes);
-            value.map_or(Step::Wait, Step::Agreed)
+            self.succeed(quorum.members)
         } else if has_no_rival && let Some(step) = self.ask_launcher(&quorum) {
             step
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
@@ -422,6 +418,15 @@ impl Election {
             // The end of a process may be known in a moment.
             Step::Wait
         }
+    }
+
+    /// Forms a group of these members, which are a quorum, or leads their agreement on.
+    fn succeed(&mut self, members: Vec<u32>) -> Step {
+        let Some(agreement) = &mut self.agreement else { return Step::Form(members) };
+        let opinion = |vote: &Vote| vote.opinion.clone().unwrap_or_default();
+        let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
+        let value = agreement.lead(self.own, &votes);
+        value.map_or(Step::Wait, Step::Agreed)
     }
 
     /// Whether no group that a member may be in without knowing it can go on without the members.
@@ -445,7 +450,7 @@ impl Election {
         match &self.launcher {
             LauncherVote::Asked(asked, answer) if *asked == members => match answer {
                 None => Some(Step::Wait),
-                Some(is_given) => is_given.then_some(Step::Form(members)),
+                Some(is_given) => is_given.then(|| self.succeed(members)),
             },
             LauncherVote::None => None,
             _ => {

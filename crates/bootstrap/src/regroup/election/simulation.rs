@@ -108,7 +108,7 @@ impl World {
         let flags = ranks.iter().map(|it| it.opinion.as_ref().map_or(0, |it| it.flag)).collect();
         let cut_ms = (draw(0..4) == 0).then(|| [draw(0..2_000), u64::MAX]);
         let cuts_late = draw(0..4) == 0;
-        let launcher = (!agrees && draw(0..2) == 0).then(|| draw(0..2) == 0);
+        let launcher = (draw(0..2) == 0).then(|| draw(0..2) == 0);
         let (groups, answers) = (Vec::new(), Vec::new());
         let launcher_vote = None;
         let now_ms = 0;
@@ -278,9 +278,9 @@ impl World {
         let times = [self.now_ms, self.now_ms + 20_000];
         let begun = Election::new((own, self.ranks.len()), BTreeSet::new(), &[], times);
         let begun = begun.doubting(self.ranks[own as usize].doubt.clone());
+        let begun = if self.launcher.is_some() { begun.with_launcher() } else { begun };
         Box::new(match &self.ranks[own as usize].opinion {
             Some(opinion) => begun.agreeing(opinion.clone()),
-            None if self.launcher.is_some() => begun.with_launcher(),
             None => begun,
         })
     }

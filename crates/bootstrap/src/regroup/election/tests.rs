@@ -204,6 +204,30 @@ fn the_launcher_decides_between_two_halves() {
 }
 
 #[test]
+fn half_of_the_ranks_agree_by_the_vote_of_the_launcher() {
+    let mut opinions = [6, 5].map(|flag| Opinion { flag, ..Opinion::default() });
+    for is_given in [true, false] {
+        let mut it = election(0, 4).with_launcher().agreeing(opinions[0].clone());
+        it.lost(2, 1);
+        it.lost(3, 1);
+        let mut vote = |it: &mut Election| {
+            if let Stage::Offering(offer) = it.stage() {
+                opinions[1].follow(offer);
+            }
+            let vote = Vote { opinion: Some(opinions[1].clone()), ..Vote::default() };
+            it.asked_by(&[(1, Purpose::Vote(vote))].into(), 1);
+        };
+        vote(&mut it);
+        assert_eq!((it.tick(1), it.tick(1)), (Step::AskLauncher(vec![0, 1]), Step::Wait));
+        it.launcher_voted(vec![0, 1], is_given);
+        let steps: Vec<Step> =
+            std::iter::repeat_with(|| (it.tick(1), vote(&mut it)).0).take(3).collect();
+        let last = if is_given { Step::Agreed(4) } else { Step::Wait };
+        assert_eq!(steps, [Step::Wait, Step::Wait, last]);
+    }
+}
+
+#[test]
 fn ranks_that_were_dismissed_do_not_count() {
     let without: BTreeSet<u32> = [1, 2, 3].into();
     let mut it = Election::new((0, 4), without.clone(), &[], [0, 60_000]);
