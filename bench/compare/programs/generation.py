@@ -11,8 +11,10 @@ JSON. `compiled` runs the model by torch.compile.
 | `time BATCH` | Seconds to the first token, seconds of the others, and their part in all-reduces |
 | `steps` | How often the model has run |
 
-A backend `ringfold-windows` reduces in windows: each row-parallel layer leaves its product in one."""
+A backend `ringfold-windows` reduces in windows: each row-parallel layer leaves its product in one. With
+`deepspeed`, DeepSpeed's kernel for shared memory sums the layers' products, and Gloo does the rest."""
 
+import contextlib
 import json
 import os
 import sys
@@ -96,6 +98,16 @@ def in_window(otherwise, weight, room):
     return forward
 
 
+def use_deepspeed():
+    """Gives blocking all-reduces to DeepSpeed's kernel."""
+    # Its messages are no answers.
+    with contextlib.redirect_stdout(sys.stderr):
+        import deepspeed
+
+        deepspeed.init_distributed(dist_backend="gloo")
+    dist.all_reduce = lambda tensor, **_: torch.ops.deepspeed.inference_all_reduce_(tensor)
+
+
 class Generator:
     """The model, and the orders."""
 
@@ -153,7 +165,10 @@ def main(backend, *model):
         # All hosts are this machine.
         os.sched_setaffinity(0, {here[int(os.environ["RANK"])]})
     # transformers uses the group that exists.
-    dist.init_process_group(backend.removesuffix("-windows"))
+    name = "gloo" if backend == "deepspeed" else backend.removesuffix("-windows")
+    dist.init_process_group(name)
+    if backend == "deepspeed":
+        use_deepspeed()
     with torch.inference_mode():
         generator = Generator(*model)
         if backend.endswith("-windows"):

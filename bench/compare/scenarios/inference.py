@@ -6,6 +6,7 @@ not those of Gloo, or if ringfold's counters lack an all-reduce."""
 import collections
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -30,6 +31,8 @@ from processes import Failed, say
 
 OPTIONAL = True
 PACKAGES = ("torch", "transformers", "accelerate", "ringfold")
+# Timed where it is installed.
+DEEPSPEED = "deepspeed"
 # The layers' other lengths are those of TinyLlama 1.1B, which has 22 of them and more words.
 HEAD, KEY_HEADS, WORDS = 64, 4, 4096
 WIDER = 2.75
@@ -46,7 +49,8 @@ ABOUT = (
     "of each text, in milliseconds, with the waits for the slowest rank. *Windows* lets the row-parallel\n"
     "layers leave the products of a step in windows. Figures are medians of the rounds, in which all\n"
     "cases take turns. A *ratio* is to Gloo's tokens/s: the median of the rounds' ratios. Above 1\n"
-    "ringfold is faster."
+    "ringfold is faster. Over *deepspeed*, DeepSpeed's kernel for shared memory sums for the layers, and\n"
+    "Gloo for the embedding."
 )  # fmt: skip
 
 
@@ -130,7 +134,8 @@ class Job:
             address = self.hosts.address(0)
         variables = {
             "MASTER_ADDR": address, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": self.ranks,
-            "OMP_NUM_THREADS": 1, "RINGFOLD_METRICS": self.folder / "metrics",
+            "OMP_NUM_THREADS": 1, "DS_ACCELERATOR": "cpu", "LOCAL_SIZE": self.ranks,
+            "RINGFOLD_METRICS": self.folder / "metrics",
         }  # fmt: skip
         if self.hosts:
             variables["GLOO_SOCKET_IFNAME"] = "eth0"
@@ -282,7 +287,9 @@ def timed(args, jobs, ranks):
 
 def measured(args, results, model, hosts, ranks):
     """Adds the figures of a number of ranks. Yields what is wrong."""
-    cases = ["gloo", "ringfold", *["ringfold-windows"] * (args.hosts == 1)]
+    ours = ["ringfold", *["ringfold-windows"] * (args.hosts == 1)]
+    is_there = args.hosts == 1 and not args.compile and importlib.util.find_spec(DEEPSPEED)
+    cases = ["gloo", *[DEEPSPEED] * bool(is_there), *ours]
     with contextlib.ExitStack() as stack:
         jobs = {
             case: stack.enter_context(Job(args, model, case, ranks, hosts)) for case in cases
@@ -292,7 +299,7 @@ def measured(args, results, model, hosts, ranks):
             results.rows += timed(args, jobs, ranks)
         steps = jobs["ringfold"].ask("steps")["steps"]
         calls = steps * reductions(args.layers)
-        if lack := jobs["ringfold"].counters_lack(len(cases) - 1, calls):
+        if lack := jobs["ringfold"].counters_lack(len(ours), calls):
             yield f"{ranks} ranks: {lack}"
         else:
             results.checks.append(f"- {ranks} ranks: ringfold has counted all {calls} all-reduces")
@@ -301,7 +308,8 @@ def measured(args, results, model, hosts, ranks):
 def versions():
     """Returns the versions of the packages, or raises `Missing`."""
     found = []
-    for name in PACKAGES:
+    there = [DEEPSPEED] * bool(importlib.util.find_spec(DEEPSPEED))
+    for name in [*PACKAGES, *there]:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
