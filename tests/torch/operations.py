@@ -11,6 +11,7 @@ from operator import and_, or_, xor
 import ringfold
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 from ringfold.torch import _memory
 
 Op = dist.ReduceOp
@@ -346,11 +347,43 @@ def tensors(rank, size):
     comm.close()
 
 
+def functional(rank, size):
+    """Functional collectives and calls in place, by themselves and traced by torch.compile."""
+    group, mine = dist.group.WORLD, inputs(torch.float32, 12, rank)
+    stack = torch.stack(all_inputs(torch.float32, 12))
+    total, whole = stack.sum(0), stack.flatten()
+
+    def in_place(tensor):
+        tensor = tensor * 2
+        dist.all_reduce(tensor)
+        return tensor + 1
+
+    calls = [
+        (in_place, 2 * total + 1),
+        (lambda tensor: collectives.all_reduce(tensor, "sum", group) + 1, total + 1),
+        (lambda tensor: collectives.all_gather_tensor(tensor, 0, group) + 1, whole + 1),
+        (
+            lambda tensor: collectives.reduce_scatter_tensor(tensor, "sum", 0, group) + 1,
+            total.view(size, -1)[rank] + 1,
+        ),
+        (
+            lambda tensor: collectives.all_to_all_single(tensor, None, None, group) + 1,
+            stack.view(size, size, -1)[:, rank].flatten() + 1,
+        ),
+        (lambda tensor: collectives.broadcast(tensor, 0, group) + 1, stack[0] + 1),
+    ]
+    for number, (call, expected) in enumerate(calls):
+        equal(call(mine), expected, f"functional call {number}")
+        traced = torch.compile(call, backend="aot_eager", fullgraph=True)
+        equal(traced(mine), expected, f"traced call {number}")
+    equal(mine, stack[rank], "the input of functional calls")
+
+
 def main():
     dist.init_process_group("ringfold")
     rank, size = dist.get_rank(), dist.get_world_size()
     for check in [
-        reductions, movement, messages, groups, tensors, windows, registrations, copies,
+        reductions, movement, messages, groups, tensors, windows, registrations, copies, functional,
     ]:
         check(rank, size)
     dist.destroy_process_group()
