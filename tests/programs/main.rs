@@ -1,10 +1,11 @@
 //! ringfold's programs start on machines without RDMA libraries, which they load at run time. The
 //! dynamic section of an ELF file lists the libraries that a program needs to start. Their man
-//! pages and shell completions have every option of their `--help`. `training` is an example, and
-//! `slow` has the commands of a page.
+//! pages and shell completions have every option of their `--help`. `inference` and `training` are
+//! examples, and `slow` has the commands of a page.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod inference;
 mod slow;
 mod training;
 
