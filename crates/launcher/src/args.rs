@@ -25,9 +25,9 @@ that a rank has started is killed, daemons included.
 Rank 0 gets the standard input of ringrun, and the other ranks get none. ringrun reads it even if \
 rank 0 does not: pass --stdin none, or give it </dev/null, where others need that input.
 
-Hosts (--host, --spare): `name`, `name:2`, in a host file also `name slots=2`, # for comments, \
-one slot by default. Ranks fill the slots in order. Every RINGFOLD_ variable of ringrun's own environment reaches the \
-ranks of all hosts; others need -x.";
+Hosts (--host, --spare): `name`, `name:2`, in a host file also `name slots=2`, # for \
+comments, one slot by default. Ranks fill the slots in order. Every RINGFOLD_ variable of \
+ringrun's own environment reaches the ranks of all hosts; others need -x.";
 
 /// Runs a program as the ranks of a job, on this host or on several.
 #[derive(Debug, Parser)]

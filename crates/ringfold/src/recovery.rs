@@ -104,8 +104,8 @@ impl Communicator {
     /// during the call may count or not, for all alike. Blocks until the value is known. It waits
     /// for ranks that compute, for at most [`Config::join_timeout`](crate::Config::join_timeout),
     /// and then goes on without them. More than half of the ranks must come, or half of them with
-    /// the vote of `ringrun`, or all others must have ended for certain. After an error the rank may
-    /// call it again.
+    /// the vote of `ringrun`, or all others must have ended for certain. After an error the rank
+    /// may call it again.
     ///
     /// # Errors
     /// [`Error::Regroup`] if too few ranks come, or the others have agreed without the flag of this
