@@ -6,7 +6,7 @@
 //! no more than it has is never full.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use crate::due::Due;
 use crate::network::Link;
@@ -63,8 +63,8 @@ pub(crate) struct Flows {
     /// The flows that send.
     due: Due,
     /// The flows that have begun since the last `settle`, and the full links that others left.
-    begun: BTreeSet<usize>,
-    freed: BTreeSet<usize>,
+    begun: Vec<usize>,
+    freed: Vec<usize>,
     /// By link: whether it could be full, since the flows on it can use more than it has.
     could_fill: Vec<bool>,
     /// By link: whether the present `settle` has met it.
@@ -88,6 +88,8 @@ struct Shared {
     /// The sum of their shares, in bytes per second, and whether that is all.
     given: f64,
     is_full: bool,
+    /// Whether it was full when a message ended that no `settle` has seen.
+    is_freed: bool,
     since: u64,
     bytes: f64,
     full_ps: u64,
@@ -100,6 +102,8 @@ struct Flow {
     /// The most bytes per second that it can use: by itself, and on its way.
     own_most: u64,
     most: u64,
+    /// Whether it has begun and no `settle` has seen it.
+    is_new: bool,
     /// Its share.
     rate: f64,
     /// Its bytes, and those of them that have not left at `since`.
@@ -123,8 +127,8 @@ impl Flows {
             links: links.iter().map(shared).collect(),
             flows: Vec::new(),
             due: Due::default(),
-            begun: BTreeSet::new(),
-            freed: BTreeSet::new(),
+            begun: Vec::new(),
+            freed: Vec::new(),
             could_fill: vec![false; links.len()],
             met: vec![false; links.len()],
             more: vec![0.0; links.len()],
@@ -179,7 +183,8 @@ impl Flows {
             shared.asked += most * *times as u64;
             self.could_fill[*link] = shared.asked > shared.rate;
         }
-        self.begun.insert(flow);
+        self.flows[flow].is_new = true;
+        self.begun.push(flow);
     }
 
     /// Has the same flow send more bytes after those that have all left.
@@ -195,14 +200,16 @@ impl Flows {
     pub(crate) fn end(&mut self, now: u64, flow: usize) {
         self.carried(flow);
         let it = &mut self.flows[flow];
+        it.is_new = false;
         for (link, times) in &it.way {
             let shared = &mut self.links[*link];
             shared.flows.retain(|other| *other != flow);
             shared.load -= times;
             shared.asked -= it.most * *times as u64;
             self.could_fill[*link] = shared.asked > shared.rate;
-            if shared.is_full {
-                self.freed.insert(*link);
+            if shared.is_full && !shared.is_freed {
+                shared.is_freed = true;
+                self.freed.push(*link);
             }
             shared.give(now, -it.rate * *times as f64);
             // An idle link has none of the errors of earlier sums.
@@ -210,7 +217,6 @@ impl Flows {
                 shared.give(now, -shared.given);
             }
         }
-        self.begun.remove(&flow);
     }
 
     /// Counts the bytes of a flow, which have all left.
@@ -231,14 +237,27 @@ impl Flows {
 
     /// Shares the links anew.
     ///
-    /// The flows that have begun, and those on freed links, get shares while all others keep
+    /// A flow that has begun, and then those on a freed link, get shares while all others keep
     /// theirs. If that fills a link, or changes what a full one carries, all flows on it get
     /// shares too, until there is no such link. Then each flow has a full link on which none has
     /// more, or all that it can use.
     pub(crate) fn settle(&mut self, now: u64) {
-        let mut links: Vec<usize> = std::mem::take(&mut self.freed).into_iter().collect();
-        let mut flows: Vec<usize> = std::mem::take(&mut self.begun).into_iter().collect();
-        (0..).zip(&flows).for_each(|(place, flow)| self.place[*flow] = place);
+        for flow in std::mem::take(&mut self.begun) {
+            if self.flows[flow].is_new {
+                self.settle_from(now, vec![flow], Vec::new());
+            }
+        }
+        for link in std::mem::take(&mut self.freed) {
+            if self.links[link].is_freed {
+                self.settle_from(now, Vec::new(), vec![link]);
+            }
+        }
+    }
+
+    fn settle_from(&mut self, now: u64, mut flows: Vec<usize>, mut links: Vec<usize>) {
+        for (place, flow) in (0..).zip(&flows) {
+            (self.place[*flow], self.flows[*flow].is_new) = (place, false);
+        }
         links.iter().for_each(|link| self.met[*link] = true);
         let (mut taken, mut looks) = (0, 0);
         let shares = loop {
@@ -279,13 +298,16 @@ impl Flows {
     ) {
         while let Some(link) = links.get(*taken).copied() {
             *taken += 1;
+            self.links[link].is_freed = false;
             for flow in &self.links[link].flows {
                 if self.place[*flow] != NOWHERE {
                     continue;
                 }
                 self.place[*flow] = flows.len();
                 flows.push(*flow);
-                for (other, _) in &self.flows[*flow].way {
+                let it = &mut self.flows[*flow];
+                it.is_new = false;
+                for (other, _) in &it.way {
                     if all && self.could_fill[*other] && !self.met[*other] {
                         self.met[*other] = true;
                         links.push(*other);
