@@ -903,8 +903,8 @@ enum ringfold_result ringfold_window_alloc(size_t bytes,
                                            ringfold_window_t *window,
                                            void **memory);
 
-// Frees a window and its memory on this rank, once all of its calls have ended. Does not wait. A
-// window may be freed after its communicator.
+// Frees a window and its memory on this rank, once its calls have ended and prepared ones are
+// freed. Does not wait. A window may be freed after its communicator.
 enum ringfold_result ringfold_window_free(ringfold_window_t window);
 
 // Writes the reduction of `count` elements from byte `offset` of all ranks' windows `input` to the
@@ -920,6 +920,7 @@ enum ringfold_result ringfold_all_reduce_window(ringfold_window_t input,
 
 // Starts ringfold_all_reduce_window, as ringfold_start_all_reduce starts its call. The elements of
 // the call belong to it until ringfold_wait has returned. Calls of one window follow one another.
+// If one fails, what the program has written anywhere in the window since its start may be lost.
 enum ringfold_result ringfold_start_all_reduce_window(ringfold_window_t input,
                                                       ringfold_window_t output,
                                                       size_t offset,

@@ -168,16 +168,39 @@ fn many_started_in_one_window() {
                 whole.start(comm).unwrap();
                 whole.wait().unwrap();
             }
-            assert!(shared.take().is_none(), "a prepared call keeps its window");
-            drop(whole);
+            // Between its starts the program uses the window.
+            assert_eq!(shared.with(|elements| elements[3]), Some(9));
             requests.into_iter().for_each(|request| request.wait().unwrap());
             others.into_iter().for_each(|request| assert_eq!(request.wait().unwrap(), [3; 10]));
             let window = shared.take().unwrap();
             assert_eq!([window[0], window[1500], window[2500]], [9, 3, 27], "{via:?}");
             let refused = comm.start_all_reduce_window(&shared, .., ReduceOp::Sum).unwrap_err();
             assert!(refused.to_string().contains("the program has taken the window"), "{refused}");
+            let refused = whole.start(comm).unwrap_err();
+            assert!(refused.to_string().contains("the program has taken its window"), "{refused}");
         });
     }
+}
+
+/// A call that is refused leaves the window to its peers.
+#[test]
+fn a_refused_call_leaves_a_shared_window_as_it_was() {
+    Via::Shm.run(2, &FORCED, |comm| {
+        let mut window = comm.alloc::<f32>(100_000).unwrap();
+        window.fill(1.0);
+        let window = window.share();
+        let (collective, data_type, root) = (Collective::AllReduce, DataType::F32, Rank(0));
+        let (count, wire) = (100_000, Wire::default());
+        let call = |op| Call { collective, count, data_type, op, root, wire };
+        let no = call(ReduceOp::BitAnd);
+        comm.perform_in_shared_windows(&no, None, &window, 0).unwrap_err();
+        comm.start_in_windows(&no, None, &window, 0, ()).unwrap_err();
+        comm.start_in_windows(&call(ReduceOp::Sum), Some(&window), &window, 0, ()).unwrap_err();
+        for sum in [2.0, 4.0] {
+            comm.perform_in_shared_windows(&call(ReduceOp::Sum), None, &window, 0).unwrap();
+            window.with(|elements| assert!(elements.iter().all(|it| *it == sum))).unwrap();
+        }
+    });
 }
 
 #[test]

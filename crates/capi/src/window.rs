@@ -58,8 +58,8 @@ pub unsafe extern "C" fn ringfold_window_alloc(
     })
 }
 
-/// Frees a window and its memory on this rank, once all of its calls have ended. Does not wait. A
-/// window may be freed after its communicator.
+/// Frees a window and its memory on this rank, once its calls have ended and prepared ones are
+/// freed. Does not wait. A window may be freed after its communicator.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_window_free(window: ringfold_window_t) -> ringfold_result {
     reported(|| {
@@ -93,6 +93,7 @@ pub extern "C" fn ringfold_all_reduce_window(
 
 /// Starts ringfold_all_reduce_window, as ringfold_start_all_reduce starts its call. The elements of
 /// the call belong to it until ringfold_wait has returned. Calls of one window follow one another.
+/// If one fails, what the program has written anywhere in the window since its start may be lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_start_all_reduce_window(
     input: ringfold_window_t,

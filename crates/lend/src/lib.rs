@@ -32,7 +32,7 @@ pub use loan::{
 pub fn expose<'w>(_by: &Program, window: &'w mut Window) -> Exposure<'w> {
     // SAFETY: the ranks follow the schedules of one algorithm, which are proven free of races (see
     // above). A rank that has done its steps has received signals from all peers that write to its
-    // part. A call that is suspended keeps its staging buffer to itself.
+    // part. While a call is suspended, it keeps its windows and its staging buffer to itself.
     unsafe { window.expose() }
 }
 

@@ -431,7 +431,7 @@ impl<'a> BufferMap<'a> {
     }
 
     /// Ends the loans of windows in the middle of a call.
-    pub(crate) const fn suspend(&mut self) {
+    pub(crate) fn suspend(&mut self) {
         if let Output::Shared(output) = &mut self.output {
             output.suspend();
         }

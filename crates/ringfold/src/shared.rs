@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_reduce::Element;
-use ringfold_transport::{Pages, Window as Shared};
+use ringfold_transport::{Pages, Process, Window as Shared};
 
 use crate::buffers::{AlignedBytes, Buffers, Lent};
 
@@ -123,8 +123,7 @@ impl<T> Window<T> {
     /// Makes the window available to calls that are started. See [`SharedWindow`].
     #[must_use]
     pub fn share(self) -> SharedWindow<T> {
-        let state = Sharing { store: Some(self.store), claims: 0 };
-        let memory = Arc::new(SharedMemory(Mutex::new(state)));
+        let memory = Arc::new(SharedMemory::new(self.store));
         SharedWindow { memory, traits: self.traits, elements: PhantomData }
     }
 }
@@ -155,7 +154,9 @@ impl<T> fmt::Debug for Window<T> {
 /// [`Window::share`] makes it. Clones are the same window.
 ///
 /// Several calls may wait for the window, for other elements of it or the same. They follow one
-/// another. [`take`](Self::take) gives the window back to the program when all have ended.
+/// another. Between calls [`with`](Self::with) lends its elements, and [`take`](Self::take) gives
+/// the window back. After a failure of a call, what a rank wrote to any element since its start may
+/// be lost.
 pub struct SharedWindow<T> {
     pub(crate) memory: Arc<SharedMemory>,
     pub(crate) traits: Traits,
@@ -163,13 +164,29 @@ pub struct SharedWindow<T> {
 }
 
 impl<T> SharedWindow<T> {
-    /// Takes the window out, so that the program can use it again. `None` while calls need it, and
-    /// after it was taken. Then calls in this shared window are refused. Does not wait.
+    /// Takes the window out, so that the program can use it again. `None` while calls need it,
+    /// after it was taken, and in a child of `fork`. Calls in this shared window are refused from
+    /// then on. Does not wait.
     #[must_use]
     pub fn take(&self) -> Option<Window<T>> {
-        let mut state = self.memory.lock();
-        let store = if state.claims == 0 { state.store.take() } else { None };
-        store.map(|store| Window { store, traits: self.traits, elements: PhantomData })
+        let store = self.memory.take()?;
+        Some(Window { store, traits: self.traits, elements: PhantomData })
+    }
+}
+
+impl<T: Element> SharedWindow<T> {
+    /// Lends the elements to `work`, and returns its result. `None` where [`take`](Self::take)
+    /// gives `None`. Calls in this window are refused while `work` runs. Does not wait.
+    pub fn with<R>(&self, work: impl FnOnce(&mut [T]) -> R) -> Option<R> {
+        /// Gives the memory back, also after a panic of the program.
+        struct Lent<'m, T>(Option<Window<T>>, &'m SharedMemory);
+        impl<T> Drop for Lent<'_, T> {
+            fn drop(&mut self) {
+                self.1.lock().store = self.0.take().map(|window| window.store);
+            }
+        }
+        let mut lent = Lent(Some(self.take()?), &self.memory);
+        lent.0.as_mut().map(|window| work(window))
     }
 }
 
@@ -186,7 +203,10 @@ impl<T> fmt::Debug for SharedWindow<T> {
 }
 
 /// The memory of a shared window.
-pub(crate) struct SharedMemory(Mutex<Sharing>);
+pub(crate) struct SharedMemory {
+    state: Mutex<Sharing>,
+    process: Process,
+}
 
 struct Sharing {
     /// `None` while a call uses it, and after the program took it.
@@ -196,8 +216,20 @@ struct Sharing {
 }
 
 impl SharedMemory {
+    fn new(store: Store) -> Self {
+        let state = Mutex::new(Sharing { store: Some(store), claims: 0 });
+        Self { state, process: Process::this() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Sharing> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the memory out, unless a call needs it. A thread of a forked process may have had the
+    /// lock.
+    fn take(&self) -> Option<Store> {
+        let mut state = self.process.is_this().then(|| self.lock())?;
+        if state.claims == 0 { state.store.take() } else { None }
     }
 
     /// Claims the memory for a call. Whether it was there, or is with another call.
@@ -209,79 +241,88 @@ impl SharedMemory {
     }
 }
 
-/// The windows of a call that was started. It has their memory from its begin on.
+/// The windows of a call that was started or prepared.
 pub(crate) struct Claim {
-    /// Each with its memory, once the call has begun.
-    input: Option<(Arc<SharedMemory>, Option<Store>)>,
-    output: (Arc<SharedMemory>, Option<Store>),
+    input: Option<Claimed>,
+    output: Claimed,
     /// The bytes of the call.
     range: Range<usize>,
-    /// Whether peers may use the memory.
-    is_exposed: bool,
+}
+
+/// A window of a call.
+struct Claimed {
+    memory: Arc<SharedMemory>,
+    /// Whether the call was started. A prepared one leaves the window to the program.
+    is_counted: bool,
+    /// Its memory, once the call has begun.
+    held: Option<Store>,
+}
+
+impl Claimed {
+    fn of(memory: &Arc<SharedMemory>) -> Self {
+        Self { memory: Arc::clone(memory), is_counted: false, held: None }
+    }
+
+    /// Whether the window is there for the call, which starts now.
+    fn start(&mut self) -> bool {
+        self.is_counted = self.memory.claim();
+        self.is_counted
+    }
+
+    /// The memory, which is taken now if it has not been yet.
+    fn held(&mut self) -> &mut Store {
+        let Self { memory, held, .. } = self;
+        // The calls of a communicator follow one another, and only they use its windows.
+        held.get_or_insert_with(|| memory.lock().store.take().expect("no other call has it"))
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let Self { memory, is_counted, held } = self;
+        if !*is_counted || !memory.process.is_this() {
+            return;
+        }
+        if let Some(Store::Shared(window)) = held {
+            window.withdraw();
+        }
+        let mut state = memory.lock();
+        state.claims -= 1;
+        if let Some(held) = held.take() {
+            state.store = Some(held);
+        }
+    }
 }
 
 impl Claim {
-    /// Claims windows for a call. `None` if the program has taken one, or both are the same.
+    /// Claims windows for a call that is started. `None` if the program has taken one, or both are
+    /// the same.
     pub(crate) fn new(
         input: Option<&Arc<SharedMemory>>,
         output: &Arc<SharedMemory>,
         range: Range<usize>,
     ) -> Option<Self> {
-        if input.is_some_and(|input| Arc::ptr_eq(input, output)) || !output.claim() {
-            return None;
-        }
-        let mut claim =
-            Self { input: None, output: (Arc::clone(output), None), range, is_exposed: false };
-        if let Some(input) = input {
-            claim.input = Some((input.claim().then(|| Arc::clone(input))?, None));
-        }
-        Some(claim)
+        let is_one = input.is_some_and(|input| Arc::ptr_eq(input, output));
+        let mut claim = Self { input: input.map(Claimed::of), output: Claimed::of(output), range };
+        (!is_one && claim.start()).then_some(claim)
     }
 
-    /// Claims the same windows for another call.
+    /// The same windows for a call that `start` claims them for.
     pub(crate) fn again(&self) -> Self {
-        let input = self.input.as_ref().map(|(memory, _)| memory);
-        let again = Self::new(input, &self.output.0, self.range.clone());
-        let Some(again) = again else { unreachable!("this claim keeps the windows") };
-        again
+        let again = |it: &Claimed| Claimed::of(&it.memory);
+        let (input, output) = (self.input.as_ref().map(again), again(&self.output));
+        Self { input, output, range: self.range.clone() }
+    }
+
+    /// Whether the windows are there for the call, which starts now.
+    pub(crate) fn start(&mut self) -> bool {
+        self.input.as_mut().is_none_or(Claimed::start) && self.output.start()
     }
 
     /// The memory, for the call whose turn it is.
     pub(crate) fn lent(&mut self) -> Lent<'_> {
-        let Self { input, output, range, is_exposed } = self;
-        let input = input.as_mut().map(|input| &*held(input));
-        let lent = Store::lent(input, held(output), range.clone());
-        *is_exposed = matches!(lent, Lent::Windows { .. });
-        lent
-    }
-
-    /// Notes that the call has ended well, so that no peer uses the memory.
-    pub(crate) const fn complete(&mut self) {
-        self.is_exposed = false;
-    }
-}
-
-/// The memory of a claim, which it takes now if it has not yet.
-fn held((memory, held): &mut (Arc<SharedMemory>, Option<Store>)) -> &mut Store {
-    // The calls of a communicator follow one another, and only they use its windows.
-    held.get_or_insert_with(|| memory.lock().store.take().expect("no other call has it"))
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let is_exposed = self.is_exposed;
-        let release = |(memory, held): &mut (Arc<SharedMemory>, Option<Store>)| {
-            let held = held.take();
-            if let (true, Some(Store::Shared(window))) = (is_exposed, &held) {
-                window.withdraw();
-            }
-            let mut state = memory.lock();
-            state.claims -= 1;
-            if let Some(held) = held {
-                state.store = Some(held);
-            }
-        };
-        self.input.iter_mut().for_each(release);
-        release(&mut self.output);
+        let Self { input, output, range } = self;
+        let input = input.as_mut().map(|input| &*input.held());
+        Store::lent(input, output.held(), range.clone())
     }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use ringfold_types::Rank;
 
@@ -28,7 +28,7 @@ pub struct Window {
 impl Window {
     /// Makes a window of mapped parts; `peers` is indexed by rank.
     pub(crate) const fn new(memory: Mapping, peers: Vec<Option<Mapping>>) -> Self {
-        let own = OwnPart { memory, is_lost: AtomicBool::new(false) };
+        let own = OwnPart { memory, state: AtomicU8::new(QUIET) };
         Self { own, peers: PeerParts(peers) }
     }
 
@@ -81,9 +81,11 @@ impl Window {
     }
 
     /// Ends an exposure that was suspended and will not go on, as the drop of one does that is not
-    /// complete.
+    /// complete. Without one it does nothing.
     pub fn withdraw(&self) {
-        self.own.detach();
+        if self.own.state.load(Ordering::Relaxed) == SUSPENDED {
+            self.own.detach();
+        }
     }
 }
 
@@ -103,13 +105,15 @@ pub struct Exposure<'w> {
 impl Exposure<'_> {
     /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
-    pub const fn complete(&mut self) {
+    pub fn complete(&mut self) {
+        self.own.complete();
         self.is_complete = true;
     }
 
     /// Ends this loan of the window in the middle of the exposure, which goes on.
     #[inline]
-    pub const fn suspend(&mut self) {
+    pub fn suspend(&mut self) {
+        self.own.state.store(SUSPENDED, Ordering::Relaxed);
         self.is_complete = true;
     }
 
@@ -145,13 +149,15 @@ pub struct ReadExposure<'w> {
 impl ReadExposure<'_> {
     /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
-    pub const fn complete(&mut self) {
+    pub fn complete(&mut self) {
+        self.own.complete();
         self.is_complete = true;
     }
 
     /// Ends this loan of the window in the middle of the exposure, which goes on.
     #[inline]
-    pub const fn suspend(&mut self) {
+    pub fn suspend(&mut self) {
+        self.own.state.store(SUSPENDED, Ordering::Relaxed);
         self.is_complete = true;
     }
 }
@@ -170,9 +176,17 @@ impl Drop for ReadExposure<'_> {
 #[derive(Debug)]
 pub struct OwnPart {
     memory: Mapping,
-    /// Whether peers may still write to the part, in which case this rank must not use it.
-    is_lost: AtomicBool,
+    state: AtomicU8,
 }
+
+/// No exposure was suspended, as far as one has not completed.
+const QUIET: u8 = 0;
+/// An exposure goes on, which is suspended on this rank.
+const SUSPENDED: u8 = 1;
+/// The part was taken away from the peers.
+const PRIVATE: u8 = 2;
+/// Peers may still write to the part, so this rank must not use it.
+const LOST: u8 = 3;
 
 /// The other ranks' parts of a window, by rank.
 #[derive(Debug)]
@@ -205,11 +219,23 @@ impl OwnPart {
         unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start).as_ptr(), len) }
     }
 
-    /// Takes the part away from the peers, or marks it as lost.
+    #[inline]
+    fn complete(&self) {
+        if self.state.load(Ordering::Relaxed) == SUSPENDED {
+            self.state.store(QUIET, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the part away from the peers, or marks it as lost. Does it once.
     #[cold]
     fn detach(&self) {
-        if let Err(error) = self.memory.make_private() {
-            self.is_lost.store(true, Ordering::Relaxed);
+        if self.state.load(Ordering::Relaxed) >= PRIVATE {
+            return;
+        }
+        let detached = self.memory.make_private();
+        let state = if detached.is_ok() { PRIVATE } else { LOST };
+        self.state.store(state, Ordering::Relaxed);
+        if let Err(error) = detached {
             let bytes = self.memory.bytes();
             tracing::error!("a window of {bytes} bytes is lost: no memory to copy it to: {error}");
         }
@@ -218,7 +244,7 @@ impl OwnPart {
     #[inline]
     fn assert_is_there(&self) {
         assert!(
-            !self.is_lost.load(Ordering::Relaxed),
+            self.state.load(Ordering::Relaxed) != LOST,
             "a window of {} bytes is lost: the job failed while peers wrote to it, and this \
              process got no memory to copy it to",
             self.memory.bytes()

@@ -143,9 +143,7 @@ impl Communicator {
         self.engine()?;
         let (place, mark, mut claim) = self.claim(call, input, output, at)?;
         let request = Request { call, place, blocks: None, mark: Some(mark) };
-        self.perform_request(request, claim.lent().user())?;
-        claim.complete();
-        Ok(())
+        self.perform_request(request, claim.lent().user())
     }
 
     /// Claims windows for a call, after checking it.

@@ -40,7 +40,7 @@ impl Job {
         match self {
             Self::Call(CallJob { call, place, memory: own, .. }) => {
                 let memory = match own {
-                    Memory::Windows(claim) => Memory::Windows(Box::new(claim.again())),
+                    Memory::Windows(claim, _) => Memory::Windows(Box::new(claim.again()), memory),
                     Memory::Lent(_) | Memory::Packed(_) => Memory::Lent(memory),
                 };
                 let (call, place, begun) = (call.clone(), *place, None);
@@ -56,12 +56,17 @@ impl Job {
         }
     }
 
-    /// Whether the memory of a collective has the place for which it was checked.
-    pub(super) fn is_in_place(&mut self) -> bool {
+    /// Whether the memory of a collective has the place for which it was checked, or its windows are
+    /// there. Otherwise why it cannot start.
+    pub(super) fn check_memory(&mut self) -> Result<(), &'static str> {
         match self {
-            Self::Call(CallJob { memory: Memory::Windows(_), .. }) => true,
-            Self::Call(call) => call.memory.lent().place() == call.place,
-            Self::Send(_) | Self::Receive(_) => true,
+            Self::Call(CallJob { memory: Memory::Windows(claim, _), .. }) => {
+                claim.start().then_some(()).ok_or("the program has taken its window")
+            }
+            Self::Call(CallJob { memory, place, .. }) => (memory.lent().place() == *place)
+                .then_some(())
+                .ok_or("its buffers have other lengths than at its preparation"),
+            Self::Send(_) | Self::Receive(_) => Ok(()),
         }
     }
 }
@@ -81,10 +86,8 @@ impl CallJob {
     /// Ends the call: gives the memory back, and then the result.
     pub(crate) fn end(self, result: Result<(), Error>) {
         let Self { mut memory, ticket, .. } = self;
-        match (&mut memory, &result) {
-            (Memory::Packed(pack), Ok(())) => pack.scatter(),
-            (Memory::Windows(claim), Ok(())) => claim.complete(),
-            _ => {}
+        if let (Memory::Packed(pack), Ok(())) = (&mut memory, &result) {
+            pack.scatter();
         }
         drop(memory);
         ticket.end(result.map(|()| None));
@@ -103,8 +106,12 @@ pub(crate) enum Memory {
     Lent(Loan),
     /// Memory of several calls of a group.
     Packed(Box<Pack>),
-    /// Windows of the program.
-    Windows(Box<Claim>),
+    /// Windows of the program. The loan is that of what the request keeps.
+    Windows(
+        Box<Claim>,
+        #[expect(dead_code, reason = "it ends with the call, and then the request has it back")]
+        Loan,
+    ),
 }
 
 impl Memory {
@@ -112,7 +119,7 @@ impl Memory {
         match self {
             Self::Lent(loan) => Lent::Private(Buffers::of_loan(loan)),
             Self::Packed(pack) => Lent::Private(pack.buffers()),
-            Self::Windows(claim) => claim.lent(),
+            Self::Windows(claim, _) => claim.lent(),
         }
     }
 }

@@ -104,8 +104,8 @@ impl<B: Send + 'static> Prepared<B> {
     /// has prepared it. Does not wait for other ranks.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the call is active, `communicator` is another one, or the buffers
-    /// have other lengths than at the preparation; [`Error::Failed`] if the job has failed;
+    /// [`Error::Argument`] if the call is active, `communicator` is another one, the buffers have
+    /// other lengths than at the preparation, or the program has taken the window; [`Error::Failed`] if the job has failed;
     /// [`Error::Forked`] in a child process. The call is not active then.
     pub fn start(&mut self, communicator: &mut Communicator) -> Result<(), Error> {
         communicator.check_process()?;
@@ -125,8 +125,8 @@ impl<B: Send + 'static> Prepared<B> {
             unreachable!("nothing uses the memory of a call that is not active")
         };
         let mut job = self.job.again(memory, Arc::clone(&ticket), communicator.timeout());
-        if !job.is_in_place() {
-            return refusal("its buffers have other lengths than at its preparation");
+        if let Err(why) = job.check_memory() {
+            return refusal(why);
         }
         if let Some(event) = self.request.event.get() {
             event.0.clear();

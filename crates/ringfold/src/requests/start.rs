@@ -138,7 +138,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`perform_in_windows`](Self::perform_in_windows); also [`Error::Argument`] if the
-    /// program has taken a window.
+    /// program has taken a window, or input and output are the same one.
     pub fn start_in_windows<T: Element, B: Send + 'static>(
         &mut self,
         call: &Call,
@@ -157,8 +157,8 @@ impl Communicator {
             Err(error) => return Err(Failed { error, buffers: kept }),
         };
         let call = StartedCall::Scheduled { call, blocks: None, mark: Some(mark) };
-        let (_, owner) = lend(kept, |_| (None, &mut []));
-        Ok(self.start_in(call, place, Memory::Windows(Box::new(claim)), owner))
+        let (kept, owner) = lend(kept, |_| (None, &mut []));
+        Ok(self.start_in(call, place, Memory::Windows(Box::new(claim), kept), owner))
     }
 
     /// Starts [`all_reduce_window`](Self::all_reduce_window) in a window that was
