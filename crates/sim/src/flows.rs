@@ -365,8 +365,8 @@ impl Flows {
             by_most.last().map(most)
         } {
             // Rooms grow wider only, so an old entry comes no later than the present one.
-            let is_old = |it: &Reverse<(u64, usize)>| *it != rooms[it.0.1].entry(it.0.1);
-            while narrow.peek().is_some_and(is_old) {
+            let is_outdated = |it: &Reverse<(u64, usize)>| *it != rooms[it.0.1].entry(it.0.1);
+            while narrow.peek().is_some_and(is_outdated) {
                 narrow.pop();
             }
             let least = narrow.peek().map_or(f64::INFINITY, |it| f64::from_bits(it.0.0));
