@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod figures;
 mod hosts;
 mod looks;
 mod metrics;
+mod rates;
 mod trace;
 mod view;
 

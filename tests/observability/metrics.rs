@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::{LONG, ringfold};
 
 /// The body of a page of this port of the loopback interface, if there is one.
-fn get(port: u16, path: &str) -> Option<String> {
+pub(crate) fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
@@ -22,7 +22,7 @@ fn get(port: u16, path: &str) -> Option<String> {
 }
 
 /// Asks again and again until `is_enough` of the answer.
-fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = ask() {

@@ -311,6 +311,57 @@ fn a_file_that_may_not_grow_stops_no_job() {
 }
 
 #[test]
+fn a_limit_without_room_for_any_file_kills_no_process() {
+    let folder = Folder::new();
+    let script = format!("ulimit -f 0; exec {} rich 8", program::own("rank").display());
+    for (name, is_refused) in
+        [("RINGFOLD_TRACE", true), ("RINGFOLD_METRICS", true), ("RINGFOLD_DUMP", false)]
+    {
+        let ranks = Ranks::of("sh", 2, |_, command| {
+            command.args(["-c", &script]).env(name, folder.at("there"));
+            command.env("RINGFOLD_DEBUG", "WARN").env("RINGFOLD_TRANSPORT", "tcp");
+        });
+        for outcome in ranks.finish(LONG) {
+            let text = format!("{}{}", outcome.stdout, outcome.stderr);
+            // A panic of the program has another status, and a signal has none.
+            assert_eq!(outcome.status.code(), Some(if is_refused { 3 } else { 0 }), "{outcome:?}");
+            assert!(text.contains(name) && text.contains("raise `ulimit -f`"), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_later_job_keeps_the_events_of_one_that_runs() {
+    let folder = Folder::new();
+    let [path, stop] = ["trace.json", "stop"].map(|name| folder.at(name));
+    let start = |args: &[&str]| {
+        Ranks::start(2, |_, command| {
+            command.args(args).env("RINGFOLD_TRACE", &path).env("RINGFOLD_TRANSPORT", "tcp");
+        })
+    };
+    let first = start(&["counted", "1000", "20", &stop]);
+    first.wait_for("counted");
+    let second = start(&["traced", "10", "10"]);
+    let pids: Vec<u32> = second.0.iter().map(Job::id).collect();
+    for outcome in second.finish(LONG) {
+        assert!(outcome.status.success(), "{outcome:?}");
+    }
+    fs::write(&stop, "").unwrap();
+    drop(first.finish(LONG));
+    let trace = Trace::read(&path);
+    let calls = |rank: u64| trace.of_rank("call", rank).count();
+    assert_eq!([calls(0), calls(1)], [21, 21], "of the first job");
+    for pid in pids {
+        // Its ranks are in the file already.
+        let place = ringfold_types::limits::RANKS_MAX as u64 + u64::from(pid);
+        assert_eq!(calls(place - 1), 11, "of process {pid}");
+    }
+    // A job that begins when no process writes the file replaces it.
+    drop(start(&["traced", "10", "10"]).finish(LONG));
+    assert_eq!(Trace::read(&path).of_rank("call", 0).count(), 11);
+}
+
+#[test]
 fn a_disk_that_fills_stops_no_job() {
     if !needed::is_root("mounts") {
         return;

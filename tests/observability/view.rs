@@ -9,10 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Command;
 use std::time::Instant;
 
-use ringfold_harness::{Ranks, program};
+use ringfold_harness::{Ranks, kill, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::read;
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
@@ -61,7 +62,8 @@ fn the_view_looks_again_until_a_key_ends_it() {
         command.args(["allreduce", "8"]).env("RINGFOLD_TRANSPORT", "shm");
     });
     ranks.wait_for("started");
-    for end in ["q", "\x03"] {
+    let signals = [Signal::TERM, Signal::HUP, Signal::INT].map(Err);
+    for end in [Ok("q"), Ok("\x03")].into_iter().chain(signals) {
         let mut terminal = Terminal::new();
         let before = tcgetattr(&terminal.inside).unwrap();
         let stream = || terminal.inside.try_clone().unwrap();
@@ -77,10 +79,16 @@ fn the_view_looks_again_until_a_key_ends_it() {
         // A page down shows the last rank.
         keyboard.write_all(b"\x1b[6~\x1b[6~").unwrap();
         terminal.read_until(|shown| shown.contains("\r\n    15 "));
-        keyboard.write_all(end.as_bytes()).unwrap();
+        match end {
+            Ok(key) => keyboard.write_all(key.as_bytes()).unwrap(),
+            Err(signal) => kill(top.id(), signal),
+        }
         terminal.read_until(|shown| shown.ends_with("\x1b[?1049l"));
-        let status = top.wait().unwrap();
-        assert!(matches!(status.code(), Some(0 | 10..=12)), "{status}");
+        let code = top.wait().unwrap().code();
+        match end {
+            Ok(_) => assert!(matches!(code, Some(0 | 10..=12)), "{code:?}"),
+            Err(signal) => assert_eq!(code, Some(128 + signal.as_raw())),
+        }
         let after = tcgetattr(&terminal.inside).unwrap();
         assert_eq!(after.local_modes, before.local_modes, "the terminal is as before");
     }

@@ -4,23 +4,24 @@
 //! * `sys`: the interface to the operating system, and the memory that the contract hands out;
 //! * `proof`: the handshake by which two ranks prove to each other that they belong to the job;
 //! * `refusals`: the log of refused connections;
+//! * `shares`: the rates of the paths to a peer, of which one may be slow;
 //! * `local`: ranks are threads of one process;
 //! * `shm`: ranks are processes of one host and share memory;
 //! * `tcp`: ranks are processes with an IP network between them;
 //! * `rdma`: ranks have network devices that write to each other's memory;
-//! * `layer`: wrappers around a transport: faults, tracing, throttling; behind the feature
-//!   `testing`;
+//! * `layer`: wrappers around a transport: views of its traffic; faults and throttling, behind the
+//!   feature `testing`;
 //! * `trial`: both ends of a link test it: reachability, latency and bandwidth.
 //!
 //! This crate knows nothing of collectives.
 mod contract;
-#[cfg(any(test, feature = "testing"))]
 pub mod layer;
 pub mod local;
 mod overflow;
 mod proof;
 pub mod rdma;
 mod refusals;
+mod shares;
 pub mod shm;
 mod sys;
 pub mod tcp;
@@ -37,8 +38,8 @@ pub use sys::fork_for_test;
 pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, TRAFFIC_WORDS,
     UserBuffer, Waker, Window, at_exit, close_in_children, copy, copy_non_temporal, count_traffic,
-    demote, is_readable, open_private_folder, record, record_folder, remove_record, sent, ticks,
-    trust_counter, use_exact_clock,
+    demote, is_readable, may_write, open_private_folder, record, record_folder, remove_record,
+    sent, ticks, trust_counter, use_exact_clock,
 };
 pub use tcp::ticker::Ticker;
 

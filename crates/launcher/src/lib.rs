@@ -83,6 +83,7 @@ pub use placement::{Placement, PlacementError, Share};
 pub use progress::Progress;
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;
+pub use signals::Signals;
 pub use stream::{Stream, failed, parsed};
 
 /// Decodes arbitrary bytes as a launcher and as a node agent would, for fuzzing.

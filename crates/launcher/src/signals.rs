@@ -25,11 +25,17 @@ pub(crate) fn catch_child() -> io::Result<()> {
     signal(SignalKind::child()).map(drop)
 }
 
-/// The signals that ask this process to stop, except those that it was started to ignore.
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+/// The signals that ask this process to stop (SIGINT, SIGTERM and SIGHUP), except those that it was
+/// started to ignore.
+pub struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
+    /// Catches the signals until the program ends. The caller must be in a runtime of `tokio` with
+    /// its driver for I/O.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let wanted = kinds.into_iter().map(|kind| (kind.as_raw_value(), kind));
@@ -38,7 +44,8 @@ impl Signals {
         Ok(Self(signals.collect::<io::Result<_>>()?))
     }
 
-    pub(crate) async fn next(&mut self) -> i32 {
+    /// Waits for the next signal, and returns its number.
+    pub async fn next(&mut self) -> i32 {
         std::future::poll_fn(|context| {
             for (number, signal) in &mut self.0 {
                 if signal.poll_recv(context) == Poll::Ready(Some(())) {

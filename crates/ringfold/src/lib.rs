@@ -86,6 +86,7 @@ mod group;
 mod growth;
 mod guard;
 mod health;
+mod host_lock;
 #[cfg(test)]
 mod interleave;
 mod launcher;

@@ -143,7 +143,7 @@ impl Fault {
 }
 
 impl Transport for Fault {
-    pass_on!(name withdraw is_flushed wake_fd memory);
+    pass_on!(name withdraw is_flushed wake_fd rendezvous expect registered_memory);
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         match self.ended(link) {
             Some(How::Cut) => return Err(self.closed(link)),

@@ -1,7 +1,8 @@
-//! Wrappers around a transport: faults, traces of traffic, and limits of its rate.
+//! Wrappers around a transport: faults, views of its traffic, and limits of its rate.
 //!
-//! They are wrappers, so no transport has a flag for them and all transports can have them. They
-//! hide that a transport shares memory, and rendezvous sends bypass them.
+//! They are wrappers, so no transport has a flag for them and all transports can have them. Faults
+//! and limits, which only tests use, hide that a transport shares memory, and rendezvous sends
+//! bypass them.
 
 /// Passes these methods of `Transport` on to the inner transport.
 macro_rules! pass_on {
@@ -41,28 +42,39 @@ macro_rules! pass_on {
             self.inner.arm();
         }
     };
-    (@memory) => {
+    (@disarm) => {
+        fn disarm(&mut self) {
+            self.inner.disarm();
+        }
+    };
+    (@rendezvous) => {
         fn rendezvous(&mut self) -> Option<&mut dyn crate::contract::Rendezvous> {
             self.inner.rendezvous()
         }
-
+    };
+    (@expect) => {
         fn expect(&mut self, link: Link, tag: u32, skip: usize, dst: &mut [u8]) -> bool {
             self.inner.expect(link, tag, skip, dst)
         }
-
+    };
+    (@registered_memory) => {
         fn registered_memory(&mut self) -> Option<&mut dyn crate::contract::RegisteredMemory> {
             self.inner.registered_memory()
         }
     };
 }
 
+#[cfg(any(test, feature = "testing"))]
 mod fault;
+#[cfg(any(test, feature = "testing"))]
 mod throttle;
-mod trace;
+mod watched;
 
+#[cfg(any(test, feature = "testing"))]
 pub use fault::{End, Fault, How, Plan};
+#[cfg(any(test, feature = "testing"))]
 pub use throttle::{Rate, Throttle};
-pub use trace::{Counts, Trace};
+pub use watched::{Watch, Watched};
 
 #[cfg(test)]
 mod tests;

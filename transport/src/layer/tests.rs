@@ -1,7 +1,7 @@
 //! The effect of each layer; the conformance suite tests that a layer keeps the contract.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfold_types::limits::LINK_BYTES_MIN;
@@ -20,18 +20,39 @@ fn to(peer: u32) -> Link {
     Link { peer: Rank(peer), lane: Lane(0) }
 }
 
+/// The traffic that a watch has seen: its direction, tag and bytes, and the number that passed.
+type Seen = Arc<Mutex<Vec<(bool, u32, Vec<u8>, usize)>>>;
+
+#[derive(Debug)]
+struct Recorder(Seen);
+
+impl Watch for Recorder {
+    fn begin(&mut self, (_, is_sent): (Link, bool), tag: u32, front: &[u8]) {
+        self.0.lock().unwrap().push((is_sent, tag, front.to_vec(), 0));
+    }
+
+    fn pass(&mut self, (_, is_sent): (Link, bool), bytes: usize) {
+        let mut seen = self.0.lock().unwrap();
+        let last = seen.last_mut().unwrap();
+        assert_eq!(last.0, is_sent);
+        last.3 += bytes;
+    }
+}
+
 #[test]
-fn trace_counts() {
+fn both_ends_see_the_bytes_that_pass() {
     let (zero, one) = pair();
-    let (mut zero, mut one) = (Trace::new(zero), Trace::new(one));
-    assert_eq!(zero.send(to(1), 1, &[0; 48]).unwrap(), 48);
+    let [of_zero, of_one] = [Seen::default(), Seen::default()];
+    let mut zero = Watched::new(zero, Recorder(Arc::clone(&of_zero)));
+    let mut one = Watched::new(one, Recorder(Arc::clone(&of_one)));
+    let bytes: Vec<u8> = (0..48).collect();
+    assert_eq!(zero.send(to(1), 1, &bytes).unwrap(), 48);
     one.poll().unwrap();
     one.consume(to(0), 16);
     assert_eq!(one.recv(to(0), 1, &mut [0; 48]).unwrap(), Some(Received { tag: 1, bytes: 32 }));
-    let sent = Counts { sends: 1, sent_bytes: 48, ..Counts::default() };
-    assert_eq!(zero.counts(to(1)), sent);
-    let received = Counts { receives: 2, received_bytes: 48, ..Counts::default() };
-    assert_eq!(one.counts(to(0)), received);
+    assert_eq!(*of_zero.lock().unwrap(), [(true, 1, bytes.clone(), 48)]);
+    let received = [(false, 1, bytes.clone(), 16), (false, 1, bytes[16..].to_vec(), 32)];
+    assert_eq!(*of_one.lock().unwrap(), received);
 }
 
 #[test]

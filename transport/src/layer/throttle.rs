@@ -86,7 +86,7 @@ impl Throttle {
 
 #[expect(clippy::cast_precision_loss, reason = "rates and bursts need no more than 52 bits")]
 impl Transport for Throttle {
-    pass_on!(name readable withdraw poll is_flushed arm memory);
+    pass_on!(name readable withdraw poll is_flushed arm rendezvous expect registered_memory);
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let now = (self.clock)();
         let (rate, burst) = (self.rate.bytes_per_second as f64, self.rate.burst_bytes as f64);

@@ -7,6 +7,7 @@ mod cache;
 mod cma;
 mod copy;
 mod descriptors;
+mod file_limit;
 mod fork;
 mod handover;
 mod memory;
@@ -27,6 +28,7 @@ pub(crate) use copy::copied;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_non_temporal};
 pub(crate) use descriptors::{receive, transmit};
+pub use file_limit::may_write;
 #[cfg(any(test, feature = "testing"))]
 pub use fork::fork_for_test;
 pub use fork::{Process, close_in_children};
@@ -39,7 +41,7 @@ pub use record::{
     at_exit, open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
     use_exact_clock,
 };
-pub(crate) use socket::{choose_port_late, outgoing};
+pub(crate) use socket::{Delivery, choose_port_late, delivery, outgoing};
 pub(crate) use traffic::failed_over;
 pub use traffic::{TRAFFIC_WORDS, count_traffic, sent};
 pub use waker::Waker;

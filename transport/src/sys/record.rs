@@ -17,9 +17,10 @@ use rustix::fs::{
     fstatfs, mkdir, openat, statat, unlinkat,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use rustix::process::{Resource, getpid, getrlimit, getuid};
+use rustix::process::{getpid, getuid};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::file_limit::may_write;
 use super::fork::Process;
 
 /// The number by which `statfs` names a file system in memory.
@@ -132,12 +133,7 @@ fn new_file(folder: &OwnedFd) -> io::Result<(String, OwnedFd)> {
 /// Maps `words` words of an empty file, whose pages exist from then on.
 fn map(file: &OwnedFd, words: usize) -> io::Result<&'static [AtomicU64]> {
     let bytes = words * size_of::<u64>();
-    // Beyond this limit the system would kill the process.
-    let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-    if most < bytes as u64 {
-        let why = format!("it has {bytes} bytes, and files may have {most}; raise `ulimit -f`");
-        return Err(io::Error::other(why));
-    }
+    may_write(bytes as u64)?;
     // Without it a full file system would kill the process at an access.
     fallocate(file, FallocateFlags::empty(), 0, bytes as u64)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;

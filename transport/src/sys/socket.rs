@@ -1,11 +1,12 @@
-//! Requests about sockets that `rustix` lacks: late choice of the port, the number of bytes that
-//! the other end has not acknowledged, and a filter of datagrams.
+//! Requests about sockets that `rustix` lacks: late choice of the port, the bytes that the other
+//! end has acknowledged and those that it has not, and a filter of datagrams.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::io;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd as _};
+use std::time::Duration;
 
 /// Lets the kernel choose the port of a bound socket when it connects rather than when it is bound.
 pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
@@ -68,4 +69,32 @@ pub(crate) fn outgoing(socket: impl AsFd) -> io::Result<usize> {
         0 => Ok(usize::try_from(bytes).unwrap_or(0)),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// The progress of a TCP connection since it opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// The bytes that the other end's kernel has acknowledged.
+    pub(crate) bytes: u64,
+    /// The time for which sent bytes were not acknowledged, without that for which the receiver
+    /// had no room. Its unit is the kernel's tick, a few milliseconds.
+    pub(crate) busy: Duration,
+}
+
+/// Returns the progress of a TCP connection. Linux before 4.10 does not tell.
+pub(crate) fn delivery(socket: impl AsFd) -> Option<Delivery> {
+    const KNOWN: usize = offset_of!(libc::tcp_info, tcpi_sndbuf_limited);
+    // SAFETY: a `tcp_info` is numbers, for which zeros are a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let socket = socket.as_fd().as_raw_fd();
+    #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let into = (&raw mut info).cast();
+    // SAFETY: `info` has `len` bytes, of which the kernel fills in as many as it knows.
+    let result =
+        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut len) };
+    (result == 0 && len as usize >= KNOWN).then(|| Delivery {
+        bytes: info.tcpi_bytes_acked,
+        busy: Duration::from_micros(info.tcpi_busy_time.saturating_sub(info.tcpi_rwnd_limited)),
+    })
 }

@@ -12,7 +12,7 @@ use super::broken::Broken;
 use super::dial::{Dial, Dialer};
 use super::reader::Reader;
 use super::route::Route;
-use super::socket::{Read, has_ended, read};
+use super::socket::{Read, has_ended, read, route};
 use super::writer::Writer;
 use crate::contract::{Fragment, Link, Received};
 use crate::sys::outgoing;
@@ -98,6 +98,19 @@ impl Connection {
             State::Open(socket) => Some((&mut self.reader, socket)),
             State::Dialing(_) | State::Failed(_) => None,
         }
+    }
+
+    /// The socket, if the connection is open.
+    pub(super) const fn socket(&self) -> Option<&OwnedFd> {
+        match &self.state {
+            State::Open(socket) => Some(socket),
+            State::Dialing(_) | State::Failed(_) => None,
+        }
+    }
+
+    /// The addresses of both ends, if the connection is open.
+    pub(super) fn route(&self) -> Option<Route> {
+        self.socket().and_then(route)
     }
 
     /// Whether the kernel may have unread bytes.

@@ -11,7 +11,7 @@
 //! * `route`: the routes to a peer, by rail if the ranks agree on rails;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, made of a `dial`, a `reader` and a `writer`;
-//! * `endpoint`: all links of a rank, and their events;
+//! * `endpoint`: all links of a rank, and their events; `rates`: the rates of those to a peer;
 //! * `socket`, `ticker`, `waker`, `token`: interfaces to the kernel.
 //!
 //! Sends write from the caller's memory and receives read into it. Only messages below a kilobyte,
@@ -31,6 +31,7 @@ pub mod frame;
 mod greeting;
 mod hello;
 mod listening;
+mod rates;
 mod reader;
 mod route;
 mod socket;

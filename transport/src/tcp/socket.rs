@@ -77,6 +77,12 @@ pub(super) fn peer(socket: &OwnedFd) -> Option<SocketAddr> {
     getpeername(socket).ok().and_then(|peer| SocketAddr::try_from(peer?).ok())
 }
 
+/// The addresses of both ends of a connection, unless it has ended.
+pub(super) fn route(socket: &OwnedFd) -> Option<Route> {
+    let own = getsockname(socket).ok().and_then(|own| SocketAddr::try_from(own).ok())?;
+    Some(Route { from: Some(own.ip()), to: peer(socket)? })
+}
+
 /// Makes a socket that is connecting, through `interface` if that names one.
 pub(super) fn connecting(
     route: Route,

@@ -15,16 +15,17 @@ mod registered;
 mod stress;
 mod world;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ringfold_harness::Random;
 use ringfold_lend::placement;
-use ringfold_transport::Transport;
-use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
+use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Watch, Watched};
 use ringfold_transport::local::Local;
 use ringfold_transport::rdma::{Config as Device, Rails, Rdma, Settings};
 use ringfold_transport::shm::{Config as Here, Pending, Shm, SingleCopy};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
+use ringfold_transport::{Link, Transport};
 use ringfold_types::Rank;
 
 type Ends = Vec<Box<dyn Transport>>;
@@ -149,8 +150,23 @@ fn layered<T: Transport + 'static>(around: Ends, wrap: impl Fn(Box<dyn Transport
     around.into_iter().map(|end| Box::new(wrap(end)) as Box<dyn Transport>).collect()
 }
 
-fn traced(ranks: usize, lanes: usize) -> Ends {
-    layered(local(ranks, lanes), Trace::new)
+/// Checks that no bytes pass before they were shown.
+#[derive(Debug, Default)]
+struct Shown(BTreeMap<(Link, bool), usize>);
+
+impl Watch for Shown {
+    fn begin(&mut self, direction: (Link, bool), _tag: u32, front: &[u8]) {
+        self.0.insert(direction, front.len());
+    }
+
+    fn pass(&mut self, direction: (Link, bool), bytes: usize) {
+        let shown = self.0.remove(&direction).unwrap_or(0);
+        assert!(bytes <= shown, "{bytes} of {shown} bytes passed");
+    }
+}
+
+fn watched(ranks: usize, lanes: usize) -> Ends {
+    layered(local(ranks, lanes), |end| Watched::new(end, Shown::default()))
 }
 
 fn throttled(ranks: usize, lanes: usize) -> Ends {
@@ -226,7 +242,7 @@ conformance!(local, crate::local);
 conformance!(tcp, crate::tcp);
 conformance!(shm, crate::shm);
 conformance!(shm_rendezvous, crate::shm_rendezvous);
-conformance!(traced, crate::traced);
+conformance!(watched, crate::watched);
 conformance!(throttled, crate::throttled);
 conformance!(faulty_local, crate::faulty_local);
 conformance!(faulty_shm, crate::faulty_shm);

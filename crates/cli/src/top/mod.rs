@@ -49,8 +49,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
     remove_old_records();
     let wanted = args.job.as_deref();
     if !args.json && io::stdin().is_terminal() && io::stdout().is_terminal() {
-        let last = view::show(|| look(wanted, |seen| Ok(text(seen))))?;
-        return Ok((String::new(), last as u8));
+        let status = view::show(|| look(wanted, |seen| Ok(text(seen))))?;
+        return Ok((String::new(), status));
     }
     let show = |seen: &[Seen<'_>]| if args.json { json(seen) } else { Ok(text(seen)) };
     look(wanted, show).map(|(text, worst)| (text, worst as u8))

@@ -1,15 +1,20 @@
-//! The view of `ringfold top` on a terminal, which looks again each second. `q` and Ctrl-C end it.
+//! The view of `ringfold top` on a terminal, which looks again each second. `q` and Ctrl-C end it,
+//! as do the signals that ask a program to stop.
 
-use std::io::{self, Write as _};
+use std::io::{self, PipeReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_launcher::Stream;
+use ringfold_launcher::{Signals, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
+
+use tokio::runtime::Builder;
 
 use super::verdict::Health;
 
@@ -116,13 +121,15 @@ fn frame(text: &str, foot: &str, from: usize, (rows, columns): (usize, usize)) -
     frame + "\x1b[J\x1b[7m" + &fitting(foot) + "\x1b[0m"
 }
 
-/// Shows what `look` sees until the user ends it. Returns the last verdict.
+/// Shows what `look` sees until the user or a signal ends it. Returns the exit status: the last
+/// verdict, or 128 and the number of the signal.
 ///
 /// # Errors
 /// The terminal is gone, or `look` fails.
-pub(crate) fn show(look: impl Fn() -> anyhow::Result<(String, Health)>) -> anyhow::Result<Health> {
+pub(crate) fn show(look: impl Fn() -> anyhow::Result<(String, Health)>) -> anyhow::Result<u8> {
     // Nothing is shown before the first look has succeeded.
     let (mut text, mut health) = look()?;
+    let mut signals = signals()?;
     let _screen = Screen::enter()?;
     let mut from = 0;
     loop {
@@ -134,9 +141,14 @@ pub(crate) fn show(look: impl Fn() -> anyhow::Result<(String, Health)>) -> anyho
             let last = lines.min(from + rows);
             let foot = format!("ringfold top: lines {} to {last} of {lines}; q ends", from + 1);
             Stream::Out.write_all(frame(&text, &foot, from, size).as_bytes())?;
-            for key in keys(&typed(next)?, rows) {
+            let typed = match next_input(&mut signals, next)? {
+                Input::Typed(bytes) => bytes,
+                Input::Signal(number) => return Ok(128_u8.saturating_add(number)),
+                Input::None => continue,
+            };
+            for key in keys(&typed, rows) {
                 match key {
-                    Key::Quit => return Ok(health),
+                    Key::Quit => return Ok(health as u8),
                     Key::Scroll(by) => from = scrolled(from, by, lines, rows),
                 }
             }
@@ -145,23 +157,51 @@ pub(crate) fn show(look: impl Fn() -> anyhow::Result<(String, Health)>) -> anyho
     }
 }
 
-/// The bytes that the user types until this moment; none if there are none.
-fn typed(until: Instant) -> io::Result<Vec<u8>> {
+/// An input of the view.
+enum Input {
+    /// The user has typed these bytes.
+    Typed(Vec<u8>),
+    /// The signal of this number asks the program to stop.
+    Signal(u8),
+    None,
+}
+
+/// Catches the signals that ask the program to stop. The pipe gets the number of the first one.
+fn signals() -> io::Result<PipeReader> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    let (outlet, mut inlet) = io::pipe()?;
+    let wait = move || {
+        let number = runtime.block_on(signals.next());
+        // The view may have ended.
+        inlet.write_all(&[u8::try_from(number).unwrap_or(0)]).ok();
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    Ok(outlet)
+}
+
+/// Waits for the next input until this moment.
+fn next_input(signals: &mut PipeReader, until: Instant) -> io::Result<Input> {
     let left = until.saturating_duration_since(Instant::now());
     let limit = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
     };
-    let mut set = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)];
+    let mut set = [stdin(), signals.as_fd()].map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
     match poll(&mut set, Some(&limit)) {
-        Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
+        Ok(0) | Err(Errno::INTR) => return Ok(Input::None),
         Ok(_) => {}
         Err(error) => return Err(error.into()),
+    }
+    if set[1].revents().contains(PollFlags::IN) {
+        let mut number = [0];
+        signals.read_exact(&mut number)?;
+        return Ok(Input::Signal(number[0]));
     }
     let mut bytes = [0; 64];
     match read(stdin(), &mut bytes)? {
         0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone")),
-        count => Ok(bytes[..count].to_vec()),
+        count => Ok(Input::Typed(bytes[..count].to_vec())),
     }
 }
 

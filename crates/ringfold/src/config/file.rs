@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ringfold_transport::may_write;
+
 /// Bytes that a file system with room takes.
 const TRIAL: [u8; 4096] = [b'\n'; 4096];
 
@@ -29,6 +31,7 @@ pub(super) fn check_file(path: &Path) -> io::Result<()> {
         Ok(_) => drop(OpenOptions::new().write(true).open(path)?),
         Err(_) => {}
     }
+    may_write(TRIAL.len() as u64)?;
     let part = part_of(path);
     let written = fs::write(&part, TRIAL);
     let removed = fs::remove_file(&part);

@@ -18,13 +18,14 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::{Counters, open_counters, serve};
-use ringfold_transport::{close_in_children, open_private_folder};
+use ringfold_transport::{close_in_children, may_write};
 use ringfold_types::Digest;
-use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_lock, openat};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
 use self::text::{CONTENT_TYPE, text};
 use crate::config::{Metrics, part_of};
+use crate::host_lock::open_lock;
 
 /// The time between two states of a file.
 const FILE_EVERY: Duration = Duration::from_secs(1);
@@ -79,8 +80,7 @@ fn begin(metrics: Metrics, folder: PathBuf) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(run).map(drop)
 }
 
-/// Opens the file whose lock says that its process offers these metrics, in this network. A child
-/// made by `fork` does not inherit the lock.
+/// Opens the file whose lock says that its process offers these metrics, in this network.
 fn lock_file(metrics: &Metrics, folder: &Path) -> io::Result<OwnedFd> {
     let network = fs::metadata("/proc/self/ns/net").map_or(0, |it| it.ino());
     let name = match metrics {
@@ -90,9 +90,7 @@ fn lock_file(metrics: &Metrics, folder: &Path) -> io::Result<OwnedFd> {
             format!("metrics-{:x}", Digest::of(path.as_os_str().as_encoded_bytes()))
         }
     };
-    let folder = open_private_folder(folder)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(openat(&folder, &*name, flags, Mode::RUSR | Mode::WUSR)?)
+    open_lock(folder, &name)
 }
 
 /// Waits until no other process has this lock.
@@ -142,7 +140,9 @@ fn write_always(path: &Path, seen: &Seen) {
 /// Replaces a file as a whole, so that a reader finds all of a state.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let part = part_of(path);
-    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    let written = may_write(text.len() as u64)
+        .and_then(|()| fs::write(&part, text))
+        .and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         fs::remove_file(&part).unwrap_or_default();
     }

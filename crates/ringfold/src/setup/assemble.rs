@@ -8,7 +8,6 @@ use std::time::Instant;
 use ringfold_bootstrap::{Control, Respondent, Secret, record_event};
 use ringfold_topology::{Layout, Occupancy};
 use ringfold_transport::rdma::Rails;
-use ringfold_types::limits::RANKS_MAX;
 use ringfold_types::{Chain, Rank};
 
 use super::agree::{Agreed, Heritage, Source, agree, statement};
@@ -137,7 +136,7 @@ fn connect(
     let until = (control, members.deadline);
     let mut router = endpoints.connect(config, membership, &found.host.name, routes, until)?;
     if config.trace.is_some() {
-        clocks::trace_group(&members, &mut router, &name, pid_in_trace(config, rank))?;
+        clocks::trace_group(&members, &mut router, &name, config.is_newcomer())?;
     }
     if let Some(shared) = offload {
         control.answer_by(Arc::clone(&shared) as Arc<dyn Respondent>);
@@ -148,13 +147,6 @@ fn connect(
     }
     record_event(&ways(&name, (rank, size), &router));
     Ok((layout, occupancy, router, Origin::Joined(Joined { found, secret, heritage })))
-}
-
-/// The number of this process in a trace. Viewers hide process 0. A process in place of a dead rank
-/// may have the rank of one that lives.
-fn pid_in_trace(config: &Config, rank: Rank) -> u64 {
-    let place = u64::from(rank.0) + 1;
-    if config.is_newcomer() { RANKS_MAX as u64 + u64::from(std::process::id()) } else { place }
 }
 
 /// The transports to the other ranks of a group, as in `rank 0 of 4 joined "x": 3 peers by shm`.

@@ -11,6 +11,8 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfold_transport::Link;
+use ringfold_transport::layer::Watched;
+use ringfold_types::limits::RANKS_MAX;
 use ringfold_types::{Digest, Lane, Rank, mix};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,8 @@ struct Statement {
     offset: Option<i64>,
     /// A number that is likely no other group's.
     number: u64,
+    /// Whether its process has begun the file of the trace anew.
+    has_emptied: bool,
 }
 
 /// Aligns the clocks of the members, begins the trace of this process, and has the router trace its
@@ -64,11 +68,12 @@ pub(super) fn trace_group(
     members: &Members<'_>,
     router: &mut Router,
     name: &str,
-    pid: u64,
+    is_newcomer: bool,
 ) -> Result<(), InitError> {
     let (own, size) = (members.rank(), members.infos.len());
-    let statement =
-        Statement { clock: clock(own), offset: trace::clock_offset(), number: any_number() };
+    let (offset, number) = (trace::clock_offset(), any_number());
+    let has_emptied = trace::has_emptied();
+    let statement = Statement { clock: clock(own), offset, number, has_emptied };
     let bytes = postcard::to_stdvec(&statement).unwrap_or_default();
     let all = members.exchange(&bytes, STATEMENT_BYTES)?;
     let decode = |(rank, bytes): (usize, &Vec<u8>)| {
@@ -104,16 +109,26 @@ pub(super) fn trace_group(
     let clock_offset = offsets.get(&statement.clock).copied().unwrap_or_default();
     let (host, process) = (&members.own().host, std::process::id());
     let title = format!("rank {own} of {size} ({host}, PID {process})");
+    let has_place = !is_newcomer && all.iter().any(|it| it.has_emptied);
+    let pid = pid_in_trace(own, has_place);
     trace::begin(Owner { pid, title, clock_offset });
     if trace::is_on() {
         let group = members.control.group_id();
         let traffic = Traffic { group, name: name.to_owned(), number: all[0].number, own };
+        let traced = || Traced::new(traffic.clone());
         router.replace_each(|via| match via {
-            Via::Memory(inner) => Via::Memory(Box::new(Traced::new(inner, traffic.clone()))),
-            Via::Messages(inner) => Via::Messages(Box::new(Traced::new(inner, traffic.clone()))),
+            Via::Memory(inner) => Via::Memory(Box::new(Watched::new(inner, traced()))),
+            Via::Messages(inner) => Via::Messages(Box::new(Watched::new(inner, traced()))),
         });
     }
     Ok(())
+}
+
+/// The number of this process in a trace. Viewers hide process 0. A process in place of a dead rank
+/// may have the rank of one that lives, and a job that others trace to the same file has their
+/// ranks too. These have no place of their own.
+fn pid_in_trace(rank: Rank, has_place: bool) -> u64 {
+    if has_place { u64::from(rank.0) + 1 } else { RANKS_MAX as u64 + u64::from(std::process::id()) }
 }
 
 /// The number of this rank's clock: of the running system and its time namespace, which may shift

@@ -11,8 +11,8 @@ use ringfold_bootstrap::{
     KEEP_WORD, RECORD_WORDS, Record, RecordFacts, TRAFFIC_AT, has_record, open_record, start_record,
 };
 use ringfold_transport::{
-    count_traffic, open_private_folder, record, record_folder, remove_record, ticks, trust_counter,
-    use_exact_clock,
+    count_traffic, may_write, open_private_folder, record, record_folder, remove_record, ticks,
+    trust_counter, use_exact_clock,
 };
 use ringfold_types::limits::RECORDS_KEPT;
 use rustix::time::{ClockId, clock_gettime};
@@ -32,12 +32,13 @@ pub(super) fn start(config: &Config, host: &str) {
         return;
     }
     remove_old_records();
-    let tracer = config.trace.as_ref().and_then(|path| trace::start(path, config.is_newcomer()));
+    let path = record_folder();
+    let is_newcomer = config.is_newcomer();
+    let tracer = config.trace.as_ref().and_then(|file| trace::start(file, is_newcomer, &path));
     let has_counter = trust_counter() && tracer.is_none();
     if tracer.is_some() {
         use_exact_clock();
     }
-    let path = record_folder();
     let (words, folder) = match record(&path, RECORD_WORDS, KEEP_WORD) {
         Ok(words) => (words, Some(path)),
         Err(error) => {
@@ -52,27 +53,27 @@ pub(super) fn start(config: &Config, host: &str) {
     if let (Some(metrics), Some(folder)) = (&config.metrics, &folder) {
         metrics::start(metrics, folder);
     }
-    let dump = config.dump.clone().map(PathBuf::from);
-    if let Some(dump) = &dump {
-        warn_if_unwritable(dump);
-    }
+    let dump = config.dump.clone().map(PathBuf::from).filter(|dump| may_dump(dump));
     let clock = (ticks as fn() -> u64, has_counter);
     count_traffic(&words[TRAFFIC_AT]);
     start_record(words, RecordFacts { host: host.to_owned(), clock, dump, folder, tracer });
 }
 
-/// Warns if a failure could not copy the record to the folder `dump`.
-fn warn_if_unwritable(dump: &Path) {
+/// Returns whether a failure can copy the record to the folder `dump`. Warns if it cannot.
+fn may_dump(dump: &Path) -> bool {
     let trial = dump.join(format!(".trial-{}", std::process::id()));
-    let tried = fs::create_dir_all(dump).and_then(|()| fs::write(&trial, b""));
-    match tried.and_then(|()| fs::remove_file(&trial)) {
-        Ok(()) => {}
-        Err(error) => tracing::warn!(
+    let tried = may_write((RECORD_WORDS * size_of::<u64>()) as u64)
+        .and_then(|()| fs::create_dir_all(dump))
+        .and_then(|()| fs::write(&trial, b""))
+        .and_then(|()| fs::remove_file(&trial));
+    if let Err(error) = &tried {
+        tracing::warn!(
             "RINGFOLD_DUMP={} cannot be written, so a failure leaves no records there; make it a \
              folder that this user may write: {error}",
             dump.display()
-        ),
+        );
     }
+    tried.is_ok()
 }
 
 /// Removes the records of processes of this user that ended more than a day ago, and the oldest of

@@ -2,14 +2,19 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use ringfold_transport::may_write;
+use ringfold_types::Digest;
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+
+use crate::host_lock::open_lock;
 
 /// The beginning of the file.
 const HEAD: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
@@ -31,6 +36,9 @@ const LAST_BYTES: u64 = 64 * 1024;
 pub(super) struct TraceFile {
     file: File,
     path: PathBuf,
+    is_new: bool,
+    /// A lock that says that this process writes the file, until it ends.
+    _writes: Option<OwnedFd>,
 }
 
 /// The turn of a process, which ends with its drop.
@@ -47,12 +55,7 @@ impl Turn<'_> {
         let is_first = at == HEAD.len() as u64;
         let events = if is_first { &events[SEPARATOR.len()..] } else { events };
         let text = [events, TAIL].concat();
-        // Beyond this limit the system would kill the process.
-        let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        if at.saturating_add(text.len() as u64) > most {
-            let why = format!("files may have {most} bytes; raise `ulimit -f`");
-            return Err(io::Error::other(why));
-        }
+        may_write(at.saturating_add(text.len() as u64))?;
         let end = |text: &str| file.set_len(at + text.len() as u64);
         let written = file.write_all_at(text.as_bytes(), at).and_then(|()| end(&text));
         if written.is_err() {
@@ -70,20 +73,34 @@ impl Drop for Turn<'_> {
 }
 
 impl TraceFile {
-    /// Opens the file, and removes the events that it has, unless they are to be kept.
+    /// Opens the file, and removes the events that it has, unless they are to be kept, or a process
+    /// of this host writes them. The locks in the folder `locks` tell that.
     ///
     /// # Errors
     /// The file cannot be made or locked.
-    pub(super) fn open(path: &Path, keeps_events: bool) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, keeps_events: bool, locks: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-        let this = Self { file, path: path.to_owned() };
-        if !keeps_events {
+        let name = format!("trace-{:x}", Digest::of(absolute(path)?.as_os_str().as_bytes()));
+        let writes = open_lock(locks, &name).ok();
+        let alone = |lock| fcntl_lock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let is_new = !keeps_events && writes.as_ref().is_none_or(alone);
+        let this = Self { file, path: path.to_owned(), is_new, _writes: writes };
+        if is_new {
             let _turn = this.turn()?;
             this.file.set_len(0)?;
             this.file.write_all_at(format!("{HEAD}{TAIL}").as_bytes(), 0)?;
         }
+        if let Some(lock) = &this._writes {
+            // Another process may have emptied the file in this moment.
+            in_time(|| fcntl_lock(lock, FlockOperation::NonBlockingLockShared))?;
+        }
         Ok(this)
+    }
+
+    /// Whether this process has removed the events of others.
+    pub(super) const fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Waits until no other process writes.
@@ -91,16 +108,8 @@ impl TraceFile {
     /// # Errors
     /// `WouldBlock` if another process does not end its turn; other kinds if the file has no locks.
     pub(super) fn turn(&self) -> io::Result<Turn<'_>> {
-        let begin = Instant::now();
-        loop {
-            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Turn(self)),
-                Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < TURN => {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        in_time(|| flock(&self.file, FlockOperation::NonBlockingLockExclusive))?;
+        Ok(Turn(self))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -131,6 +140,19 @@ impl TraceFile {
     }
 }
 
+/// Tries to take a lock until no other process has it, for `TURN`.
+fn in_time(lock: impl Fn() -> Result<(), Errno>) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match lock() {
+            Err(Errno::WOULDBLOCK | Errno::ACCESS | Errno::INTR) if begin.elapsed() < TURN => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done => return Ok(done?),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -145,7 +167,8 @@ mod tests {
         let path = folder.at("trace.json");
         let path = Path::new(&path);
         fs::write(path, "old").unwrap();
-        let [one, other] = [false, true].map(|keeps| TraceFile::open(path, keeps).unwrap());
+        let [one, other] = [false, true]
+            .map(|keeps| TraceFile::open(path, keeps, Path::new(&folder.at("locks"))).unwrap());
         let text = || fs::read_to_string(path).unwrap();
         assert_eq!(text(), format!("{HEAD}{TAIL}"));
         one.turn().unwrap().append(",\n{\"a\":1}").unwrap();
@@ -169,7 +192,9 @@ mod tests {
     fn a_stopped_process_holds_up_no_other_for_long() {
         let folder = Folder::new();
         let path = folder.at("trace.json");
-        let [one, other] = [(); 2].map(|()| TraceFile::open(Path::new(&path), false).unwrap());
+        let [one, other] = [(); 2].map(|()| {
+            TraceFile::open(Path::new(&path), false, Path::new(&folder.at("locks"))).unwrap()
+        });
         let turn = one.turn().unwrap();
         let refused = other.turn().err().map(|error| error.kind());
         assert_eq!(refused, Some(io::ErrorKind::WouldBlock));

@@ -12,5 +12,5 @@ mod text;
 mod via;
 
 pub(crate) use self::event::Owner;
-pub(crate) use self::process::{begin, clock_offset, flush, is_on, start};
+pub(crate) use self::process::{begin, clock_offset, flush, has_emptied, is_on, start};
 pub(crate) use self::via::{Traced, Traffic};

@@ -34,6 +34,7 @@ struct Events {
     latest: Vec<Event>,
     /// The events that found no room.
     lost: u64,
+    /// The names of the groups of these events.
     names: BTreeMap<GroupId, String>,
 }
 
@@ -48,10 +49,11 @@ struct Output {
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
 /// Begins the trace of this process in a file, before it joins its first group. An old trace goes,
-/// unless the process joins ranks that run. Returns the tracer for the record. Waits for at most a
-/// second, if another process does not end its turn.
-pub(crate) fn start(path: &Path, is_newcomer: bool) -> Option<Tracer> {
-    let file = match TraceFile::open(path, is_newcomer) {
+/// unless the process joins ranks that run, or another process of this host writes the file. The
+/// locks in `locks` tell that. Returns the tracer for the record. Waits for at most two seconds, if
+/// another process does not end its turn.
+pub(crate) fn start(path: &Path, is_newcomer: bool, locks: &Path) -> Option<Tracer> {
+    let file = match TraceFile::open(path, is_newcomer, locks) {
         Ok(file) => file,
         Err(error) => {
             tracing::warn!(
@@ -72,6 +74,11 @@ pub(crate) fn start(path: &Path, is_newcomer: bool) -> Option<Tracer> {
 /// Whether this process has a trace.
 pub(crate) fn is_on() -> bool {
     trace().is_some()
+}
+
+/// Whether this process has begun the file anew.
+pub(crate) fn has_emptied() -> bool {
+    trace().is_some_and(|trace| locked(&trace.output).file.is_new())
 }
 
 /// The offset of this process's clock, once it is known.
@@ -127,7 +134,7 @@ pub(crate) fn flush() {
         let mut events = locked(&trace.events);
         let room = Vec::with_capacity(events.latest.len());
         let latest = std::mem::replace(&mut events.latest, room);
-        (latest, std::mem::take(&mut events.lost), events.names.clone())
+        (latest, std::mem::take(&mut events.lost), std::mem::take(&mut events.names))
     };
     let text = tracks.text(&events, lost, &names);
     if let Err(error) = turn.append(&text) {

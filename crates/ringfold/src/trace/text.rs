@@ -17,6 +17,10 @@ use super::file::SEPARATOR;
 /// The ends of calls of a group that a later wait may have outlasted.
 const ENDS_KEPT: usize = 4096;
 
+/// The groups whose tracks go on. A group that was left alone while others came has new tracks
+/// later.
+const GROUPS_KEPT: usize = 256;
+
 /// The tracks of a process.
 #[derive(Debug)]
 pub(super) struct Tracks {
@@ -32,6 +36,9 @@ pub(super) struct Tracks {
 /// The tracks of a group.
 #[derive(Debug)]
 struct Group {
+    name: String,
+    /// The time of the latest event.
+    latest: u64,
     /// The number of the track of calls.
     calls: u32,
     /// The ends of the latest calls, in their order.
@@ -70,7 +77,8 @@ impl Tracks {
         Self { owner, groups: BTreeMap::new(), last: 0, latest: 0, is_named: false }
     }
 
-    /// The events as JSON objects, each behind a separator, with the names of new tracks.
+    /// The events as JSON objects, each behind a separator, with the names of new tracks. `names`
+    /// has those of the groups of all events.
     pub(super) fn text(
         &mut self,
         events: &[Event],
@@ -80,7 +88,18 @@ impl Tracks {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = self.write(&mut text, events, lost, names);
+        self.keep_latest();
         text
+    }
+
+    /// Removes the groups with the oldest events, if there are too many.
+    fn keep_latest(&mut self) {
+        if self.groups.len() > GROUPS_KEPT {
+            let mut times: Vec<u64> = self.groups.values().map(|group| group.latest).collect();
+            times.sort_unstable();
+            let oldest = times[times.len() - GROUPS_KEPT / 2];
+            self.groups.retain(|_, group| group.latest >= oldest);
+        }
     }
 
     /// Whether the file has the name of the process.
@@ -114,15 +133,15 @@ impl Tracks {
             write!(out, "\"pid\":{pid},\"args\":{{\"sort_index\":{pid}}}}}")?;
         }
         for event in events {
-            let name = names.get(&event.group).map_or("", String::as_str);
             let group = groups.entry(event.group).or_insert_with(|| {
                 *last += 1;
-                Group::new(*last)
+                Group::new(names.get(&event.group).cloned().unwrap_or_default(), *last)
             });
             if !std::mem::replace(&mut group.is_named, true) {
-                name_track(out, pid, group.calls, name)?;
+                name_track(out, pid, group.calls, &group.name)?;
             }
             *latest = event.until.max(*latest);
+            group.latest = event.until.max(group.latest);
             match event.what {
                 What::Call(call) => {
                     let since = group.begin_of_call(event.since, event.until);
@@ -147,7 +166,7 @@ impl Tracks {
                     });
                     let (track, is_new) = track;
                     if is_new {
-                        name_track(out, pid, track, &format!("{name} messages"))?;
+                        name_track(out, pid, track, &format!("{} messages", group.name))?;
                     }
                     head(out, owner, track, since)?;
                     write_message(out, (since, until), message)?;
@@ -162,10 +181,10 @@ impl Tracks {
         }
         // Events that were lost had a group.
         if lost > 0
-            && let Some((id, group)) = groups.iter_mut().next()
+            && let Some(group) = groups.values_mut().next()
         {
             if !std::mem::replace(&mut group.is_named, true) {
-                name_track(out, pid, group.calls, names.get(id).map_or("", String::as_str))?;
+                name_track(out, pid, group.calls, &group.name)?;
             }
             head(out, owner, group.calls, *latest)?;
             write!(out, "\"ph\":\"i\",\"s\":\"p\",\"cat\":\"lost\",\"name\":\"lost events\",")?;
@@ -176,8 +195,16 @@ impl Tracks {
 }
 
 impl Group {
-    const fn new(calls: u32) -> Self {
-        Self { calls, ends: Vec::new(), wait: (0, 0), messages: Vec::new(), is_named: false }
+    const fn new(name: String, calls: u32) -> Self {
+        Self {
+            name,
+            latest: 0,
+            calls,
+            ends: Vec::new(),
+            wait: (0, 0),
+            messages: Vec::new(),
+            is_named: false,
+        }
     }
 
     /// Notes a call, and returns the time at which its track has it begin.
@@ -271,7 +298,7 @@ mod tests {
 
     #[test]
     fn events_of_a_track_do_not_overlap() {
-        let mut group = Group::new(1);
+        let mut group = Group::new(String::new(), 1);
         assert_eq!(group.bounds_of_wait(12, 15), (12, 15));
         assert_eq!(group.begin_of_call(10, 20), 10);
         // It began within that call, and a later call ended meanwhile too.
@@ -308,6 +335,25 @@ mod tests {
         let text = tracks.text(&[], 7, &BTreeMap::new());
         assert!(text.contains("\"lost events\",\"args\":{\"events\":7}"), "{text}");
         assert!(text.contains("\"rank 2\"") && text.contains("\"thread_name\""), "{text}");
+    }
+
+    #[test]
+    fn groups_that_come_and_go_take_bounded_memory() {
+        let owner = Owner { pid: 3, title: "rank 2".to_owned(), clock_offset: 0 };
+        let mut tracks = Tracks::new(owner);
+        for number in 0..100 * GROUPS_KEPT as u64 {
+            // The first group lives on.
+            let groups = [[0; 2], [number + 1, 0]];
+            let names = groups.map(|group| (group, format!("group {}", group[0])));
+            let events = groups.map(|group| {
+                let (since, until) = (10 * number, 10 * number + 5);
+                Event { group, since, until, what: What::Wait }
+            });
+            let text = tracks.text(&events, 0, &BTreeMap::from(names));
+            assert!(text.contains(&format!("\"group {}\"", number + 1)), "{text}");
+            assert_eq!(text.contains("\"group 0\""), number == 0, "it keeps its track: {text}");
+            assert!(tracks.groups.len() <= GROUPS_KEPT);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! * `greeting`: the exchange of rails; `setup`: paths and rings are made; `connecting`: iWARP
 //!   connections;
-//! * `cable`, `routes`, `shares`: pairs of rails, the paths on them, and the choice among these;
+//! * `cable`, `routes`: pairs of rails, the paths on them, and the choice among these;
 //! * `lanes`: the rings of all lanes; `sending`, `receiving`: their use;
 //! * `failover`: paths that end and begin again; `fallback`: TCP in their place;
 //! * `control`: the messages for the control connection;
@@ -22,7 +22,6 @@ mod receiving;
 mod routes;
 mod sending;
 mod setup;
-mod shares;
 #[cfg(test)]
 mod tests;
 

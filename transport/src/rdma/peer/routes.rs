@@ -6,11 +6,11 @@ use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
 use super::cable::Cable;
 use super::own::Own;
-use super::shares::{Shares, Slow};
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::{Loan, Place};
 use crate::rdma::ring::layout::{Most, RDMA_STRIPE_BYTES};
+use crate::shares::{Shares, Slow};
 
 /// Bytes of the shortest write that a path carries of a divided message.
 const LEAST: u64 = RDMA_STRIPE_BYTES as u64;

@@ -7,13 +7,13 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
-use super::shares::Slow;
 use crate::rdma::diagnostics::{self, RailEvent};
 use crate::rdma::message::TcpFragment;
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
+use crate::shares::Slow;
 use crate::sys::sent;
 
 impl Peer {

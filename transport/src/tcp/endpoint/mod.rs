@@ -1,8 +1,10 @@
 //! One rank's TCP endpoint: its links, its handshakes, and the events of both.
 
 mod arrivals;
+mod slow;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
+use crate::tcp::rates::Rates;
 use crate::tcp::route::PeerRoutes;
 use crate::tcp::socket::Liveness;
 use crate::tcp::ticker::Ticker;
@@ -74,6 +77,10 @@ pub struct Tcp {
     refusals: Refusals,
     /// Peers on whose links something happened, once `watch` was called.
     stirred: Option<Vec<Rank>>,
+    /// By peer: the rates of the connections to it.
+    rates: Vec<Rates>,
+    /// The rails with a connection that was named because it is slow.
+    slow_rails: BTreeSet<Option<u8>>,
 }
 
 /// The links that the caller waits for.
@@ -144,6 +151,8 @@ impl Tcp {
             ticker,
             refusals: Refusals::default(),
             stirred: None,
+            rates: (0..me.size).map(|_| Rates::default()).collect(),
+            slow_rails: BTreeSet::new(),
             me,
         })
     }
@@ -226,7 +235,7 @@ impl Tcp {
     fn send_by(
         &mut self,
         link: Link,
-        bytes: &[u8],
+        (tag, bytes): (u32, &[u8]),
         send: impl FnOnce(&mut Connection) -> Result<usize, Broken>,
     ) -> Result<usize, LinkError> {
         if bytes.is_empty() {
@@ -234,6 +243,7 @@ impl Tcp {
         }
         let slot = self.slot(link);
         self.open(slot);
+        self.note_rate(link, tag, bytes.len());
         match self.change(slot, |connection, _| send(connection)) {
             Some(Err(broken)) => Err(self.error(link, broken)),
             Some(Ok(accepted)) => {
@@ -400,12 +410,12 @@ impl Transport for Tcp {
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        self.send_by(link, bytes, |connection| connection.send(tag, bytes))
+        self.send_by(link, (tag, bytes), |connection| connection.send(tag, bytes))
     }
 
     /// Holds the bytes until the next `send`, which passes both to the kernel at once.
     fn send_ahead(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        self.send_by(link, bytes, |connection| connection.send_ahead(tag, bytes))
+        self.send_by(link, (tag, bytes), |connection| connection.send_ahead(tag, bytes))
     }
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {

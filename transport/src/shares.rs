@@ -1,10 +1,10 @@
 //! The shares of the paths to a peer: by the rates of their ports, or by their own rates where they
-//! carry much less.
+//! carry much less. Paths are those of RDMA, or connections of TCP.
 
 use std::time::{Duration, Instant};
 
 /// The least time over which the rates of paths are compared.
-const WINDOW: Duration = Duration::from_millis(500);
+pub(crate) const WINDOW: Duration = Duration::from_millis(500);
 /// The time after which a path is slow that carries less than half of its share.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The windows in a row that this takes at least.
@@ -19,7 +19,7 @@ const BUSY_PART: u32 = 4;
 
 /// The shares of all paths.
 #[derive(Debug, Default)]
-pub(super) struct Shares {
+pub(crate) struct Shares {
     all: Vec<Share>,
     /// The time when the present window began.
     since: Option<Instant>,
@@ -46,27 +46,27 @@ struct Share {
 
 /// A path that has become slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slow {
-    pub(super) path: usize,
+pub(crate) struct Slow {
+    pub(crate) path: usize,
     /// The part of its share that the path carries.
-    pub(super) percent: u64,
+    pub(crate) percent: u64,
 }
 
 impl Shares {
     /// Adds a path whose ports have unknown rates.
-    pub(super) fn add(&mut self) {
+    pub(crate) fn add(&mut self) {
         self.all.push(Share::default());
         self.set(self.all.len() - 1, [0, 0]);
     }
 
     /// Sets the rate of our port of a path.
-    pub(super) fn set_own(&mut self, path: usize, gigabits: u32) {
+    pub(crate) fn set_own(&mut self, path: usize, gigabits: u32) {
         self.set(path, [gigabits, self.all[path].gigabits[1]]);
     }
 
     /// Sets the rates of a path's ports in Gbit/s. The slower one counts. An unknown rate counts as
     /// the highest of all.
-    pub(super) fn set(&mut self, path: usize, gigabits: [u32; 2]) {
+    pub(crate) fn set(&mut self, path: usize, gigabits: [u32; 2]) {
         self.all[path] = Share { gigabits, ..Share::default() };
         let best = self.all.iter().filter_map(Share::known_rate).max().unwrap_or(1);
         for share in &mut self.all {
@@ -77,24 +77,24 @@ impl Shares {
     }
 
     /// The weight of a path among all.
-    pub(super) fn weight(&self, path: usize) -> u64 {
+    pub(crate) fn weight(&self, path: usize) -> u64 {
         let share = &self.all[path];
         share.by_rate.unwrap_or(share.by_port)
     }
 
     /// Notes that bytes are under way by a path that was idle.
-    pub(super) fn begin(&mut self, path: usize, now: Instant) {
+    pub(crate) fn begin(&mut self, path: usize, now: Instant) {
         self.all[path].busy_since = Some(now);
     }
 
     /// Notes that a path has ended.
-    pub(super) fn end(&mut self, path: usize) {
+    pub(crate) fn end(&mut self, path: usize) {
         self.all[path].busy_since = None;
     }
 
     /// Notes that bytes have arrived by a path, and whether it is idle after that. Returns a path
     /// that has become slow by this, if there is one.
-    pub(super) fn arrived(
+    pub(crate) fn arrived(
         &mut self,
         path: usize,
         (bytes, is_idle): (u32, bool),
@@ -103,6 +103,21 @@ impl Shares {
         let share = &mut self.all[path];
         share.bytes += u64::from(bytes);
         share.rest(now, !is_idle);
+        self.close(now)
+    }
+
+    /// Adds bytes that a path has carried, and the time for which it was busy with them.
+    pub(crate) fn carried(&mut self, path: usize, bytes: u64, busy: Duration) {
+        while self.all.len() <= path {
+            self.add();
+        }
+        self.all[path].bytes += bytes;
+        self.all[path].busy += busy;
+    }
+
+    /// Compares the paths if the present window is over. Returns a path that has become slow by
+    /// this, if there is one.
+    pub(crate) fn close(&mut self, now: Instant) -> Option<Slow> {
         let time = now.duration_since(*self.since.get_or_insert(now));
         if time < WINDOW || self.all.iter().all(|share| share.bytes < BYTES_MIN) {
             return None;
