@@ -30,6 +30,9 @@
 // The bytes of a unique id, with the zero at its end.
 #define RINGFOLD_UNIQUE_ID_BYTES 256
 
+// The bytes of the name of an operation or an algorithm, with the zero at its end.
+#define RINGFOLD_NAME_BYTES 32
+
 // The result of the callback `get` of a key-value store for a key without a value.
 #define RINGFOLD_STORE_NO_VALUE 1
 
@@ -193,6 +196,30 @@ typedef struct ringfold_message {
     // Its length in bytes.
     size_t bytes;
 } ringfold_message;
+
+// Calls of one kind in a profile: of one operation and one algorithm, with sizes up to the same
+// power of two. All times are sums over the calls, in nanoseconds.
+typedef struct ringfold_profiled_calls {
+    // The name of the operation, as in allreduce or allgatherv.
+    char operation[RINGFOLD_NAME_BYTES];
+    // The name of the algorithm, as in ring.
+    char algorithm[RINGFOLD_NAME_BYTES];
+    // The number of calls.
+    uint64_t calls;
+    // The bytes of the larger of a rank's buffers, over all calls.
+    uint64_t bytes;
+    // The time from the beginning of a call to its end: that of waiting, moving and combining.
+    uint64_t time_ns;
+    // The time in which nothing moved: peers had sent nothing, or took nothing.
+    uint64_t waiting_ns;
+    // The time in which the rank moved bytes and managed the call.
+    uint64_t moving_ns;
+    // The time in which the rank combined elements.
+    uint64_t combining_ns;
+    // The time by the prices of links and of combining, in which no rank is late; -1 if they do
+    // not tell it.
+    int64_t expected_ns;
+} ringfold_profiled_calls;
 
 // The handle of a registration: memory of the program that RDMA devices know.
 typedef struct ringfold_registration *ringfold_registration_t;
@@ -587,6 +614,20 @@ enum ringfold_result ringfold_send_recv(const void *input,
                                         uint32_t from,
                                         uint32_t tag,
                                         ringfold_comm_t comm);
+
+// Begins a profile of this rank's blocking collectives, in place of one that has begun before.
+// Waits for a call of another thread, and for the collectives that were started. Ranks may do so
+// independently of each other. Calls take a few clock readings longer while there is a profile.
+enum ringfold_result ringfold_comm_begin_profile(ringfold_comm_t comm);
+
+// Ends the profile, and writes the times of each kind of calls to `kinds`, which has room for
+// `room` of them, in the order of the first call of each kind. Further kinds are left out. Writes
+// the number of all kinds to `count`: none if no profile had begun. Waits as
+// ringfold_comm_begin_profile.
+enum ringfold_result ringfold_comm_end_profile(ringfold_comm_t comm,
+                                               struct ringfold_profiled_calls *kinds,
+                                               size_t room,
+                                               size_t *count);
 
 // Registers `bytes` bytes of memory with the RDMA devices of this rank, and writes the handle of
 // the registration. Long messages of all communicators of the process then leave from this memory,

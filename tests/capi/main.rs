@@ -75,6 +75,11 @@ fn registered_memory_is_ordinary_memory() {
 }
 
 #[test]
+fn profiles_have_the_calls_between_begin_and_end() {
+    suits_jobs("profile");
+}
+
+#[test]
 fn the_static_library_suffices() {
     let Some(installed) = Installed::get() else { return };
     let program = installed.compile_statically("operations");

@@ -14,7 +14,9 @@ const RENAMED: &[(&str, &str)] = &[
     ("abort", "ringfold_comm_abort"),
     ("aborter", "ringfold_comm_abort"),
     ("alloc", "ringfold_window_alloc"),
+    ("begin_profile", "ringfold_comm_begin_profile"),
     ("duplicate", "ringfold_comm_duplicate"),
+    ("end_profile", "ringfold_comm_end_profile"),
     ("wait_for_replacement", "ringfold_comm_wait_for_replacement"),
     ("group", "ringfold_group_start"),
     ("grow", "ringfold_comm_grow"),
@@ -55,8 +57,6 @@ const RENAMED: &[(&str, &str)] = &[
 const RUST_ONLY: &[&str] = &[
     "algorithm_for",
     "algorithm_in",
-    "begin_profile",
-    "end_profile",
     "epoch",
     "former_rank",
     "group_name",

@@ -349,6 +349,22 @@ def order():
     expect(done, range(len(handles)), "callbacks")
 
 
+def profiles():
+    assert comm.end_profile().kinds == [], "none has begun"
+    comm.begin_profile()
+    buffer = array.array("f", [1.0] * 5000)
+    for _ in range(10):
+        comm.all_reduce(buffer)
+    comm.broadcast(buffer)
+    profile = comm.end_profile()
+    reduced, sent = profile.kinds
+    assert (reduced.operation, reduced.calls, reduced.nbytes) == ("allreduce", 10, 200_000)
+    assert (sent.operation, sent.calls) == ("broadcast", 1), sent
+    parts = reduced.waiting + reduced.moving + reduced.combining
+    assert reduced.time > 0 and abs(parts - reduced.time) < 1e-6, reduced
+    assert reduced.algorithm in str(profile) and "allreduce" in repr(reduced)
+
+
 for code in TYPES:
     for count in COUNTS:
         if count < 5000 or code in "fB":
@@ -362,5 +378,6 @@ own_operations()
 groups()
 windows()
 order()
+profiles()
 comm.close()
 print(f"rank {rank} of {size} is content", flush=True)

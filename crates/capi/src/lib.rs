@@ -28,6 +28,7 @@ mod memory;
 pub mod operation;
 mod pending;
 pub mod point_to_point;
+pub mod profile;
 pub mod registration;
 pub mod request;
 mod store;

@@ -24,6 +24,9 @@ pub const RINGFOLD_NO_COLOR: i64 = -1;
 /// The bytes of a unique id, with the zero at its end.
 pub const RINGFOLD_UNIQUE_ID_BYTES: usize = 256;
 
+/// The bytes of the name of an operation or an algorithm, with the zero at its end.
+pub const RINGFOLD_NAME_BYTES: usize = 32;
+
 /// The result of the callback `get` of a key-value store for a key without a value.
 pub const RINGFOLD_STORE_NO_VALUE: c_int = 1;
 
@@ -43,6 +46,32 @@ pub struct ringfold_message {
     pub tag: u32,
     /// Its length in bytes.
     pub bytes: usize,
+}
+
+/// Calls of one kind in a profile: of one operation and one algorithm, with sizes up to the same
+/// power of two. All times are sums over the calls, in nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ringfold_profiled_calls {
+    /// The name of the operation, as in allreduce or allgatherv.
+    pub operation: [c_char; RINGFOLD_NAME_BYTES],
+    /// The name of the algorithm, as in ring.
+    pub algorithm: [c_char; RINGFOLD_NAME_BYTES],
+    /// The number of calls.
+    pub calls: u64,
+    /// The bytes of the larger of a rank's buffers, over all calls.
+    pub bytes: u64,
+    /// The time from the beginning of a call to its end: that of waiting, moving and combining.
+    pub time_ns: u64,
+    /// The time in which nothing moved: peers had sent nothing, or took nothing.
+    pub waiting_ns: u64,
+    /// The time in which the rank moved bytes and managed the call.
+    pub moving_ns: u64,
+    /// The time in which the rank combined elements.
+    pub combining_ns: u64,
+    /// The time by the prices of links and of combining, in which no rank is late; -1 if they do
+    /// not tell it.
+    pub expected_ns: i64,
 }
 
 impl From<Message> for ringfold_message {

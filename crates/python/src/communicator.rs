@@ -16,6 +16,7 @@ use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
 use crate::memory::Memory;
 use crate::prepared::{self, Prepared};
+use crate::profile::Profile;
 use crate::queue::{CallQueue, Fault, Ticket};
 use crate::region::Access;
 use crate::registration::Registration;
@@ -228,6 +229,18 @@ impl Communicator {
     /// RegroupError if too few ranks come, or the others have agreed without the flag of this one.
     fn agree(&self, py: Python<'_>, flag: u64) -> PyResult<u64> {
         self.make(py, move |ranks| ranks.agree(flag))
+    }
+
+    /// Begins a profile of this rank's blocking collectives, in place of one that has begun before,
+    /// after all calls before it. Ranks may do so independently of each other. Calls take a few
+    /// clock readings longer while there is a profile.
+    fn begin_profile(&self, py: Python<'_>) -> PyResult<()> {
+        self.make(py, |ranks| ranks.begin_profile())
+    }
+
+    /// Ends the profile after all calls before it, and returns it. It is empty if none had begun.
+    fn end_profile(&self, py: Python<'_>) -> PyResult<Profile> {
+        self.make(py, |ranks| ranks.end_profile()).map(Profile::from)
     }
 
     /// The ranks that have caused the failure, in ascending order. Empty without a failure, and

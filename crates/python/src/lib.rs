@@ -12,6 +12,7 @@
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
 //!   elements; `region`: the errors of invalid memory;
 //! * `window`: windows; `registration`: registered memory; `user_op`: operations of the user;
+//!   `profile`: the parts of the time of calls;
 //! * `queue`: the order of a communicator's calls; `prepared`: calls that are started many times;
 //!   `ended`: the thread that learns of their ends;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
@@ -31,6 +32,7 @@ mod memory;
 mod message;
 mod messages;
 mod prepared;
+mod profile;
 mod queue;
 mod region;
 mod registration;
@@ -64,6 +66,8 @@ mod _ringfold {
     use crate::message::Message;
     #[pymodule_export]
     use crate::prepared::Prepared;
+    #[pymodule_export]
+    use crate::profile::{Profile, ProfiledCalls};
     #[pymodule_export]
     use crate::registration::Registration;
     #[pymodule_export]
