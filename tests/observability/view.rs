@@ -67,7 +67,9 @@ fn the_view_looks_again_until_a_key_ends_it() {
         let mut terminal = Terminal::new();
         let before = tcgetattr(&terminal.inside).unwrap();
         let stream = || terminal.inside.try_clone().unwrap();
-        let mut top = Command::new(program::binary("ringfold"));
+        // Under `nohup`, programs ignore a signal that they are to hear here.
+        let mut top = Command::new("env");
+        top.arg("--default-signal=INT,TERM,HUP").arg(program::binary("ringfold"));
         top.args(["top", &ranks.0[0].id().to_string()]);
         let mut top = top.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
         terminal.read_until(|shown| shown.matches("\x1b[H").count() == 3);
