@@ -56,8 +56,8 @@ impl Job {
         }
     }
 
-    /// Whether the memory of a collective has the place for which it was checked, or its windows are
-    /// there. Otherwise why it cannot start.
+    /// Checks that the memory of a collective has the place for which it was checked, or that its
+    /// windows are there. Otherwise returns why it cannot start.
     pub(super) fn check_memory(&mut self) -> Result<(), &'static str> {
         match self {
             Self::Call(CallJob { memory: Memory::Windows(claim, _), .. }) => {

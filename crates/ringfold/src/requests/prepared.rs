@@ -105,8 +105,9 @@ impl<B: Send + 'static> Prepared<B> {
     ///
     /// # Errors
     /// [`Error::Argument`] if the call is active, `communicator` is another one, the buffers have
-    /// other lengths than at the preparation, or the program has taken the window; [`Error::Failed`] if the job has failed;
-    /// [`Error::Forked`] in a child process. The call is not active then.
+    /// other lengths than at the preparation, or the program has taken the window;
+    /// [`Error::Failed`] if the job has failed; [`Error::Forked`] in a child process. The call is
+    /// not active then.
     pub fn start(&mut self, communicator: &mut Communicator) -> Result<(), Error> {
         communicator.check_process()?;
         let refusal = |what: &str| {
