@@ -961,7 +961,7 @@ enum ringfold_result ringfold_all_reduce_window(ringfold_window_t input,
 
 // Starts ringfold_all_reduce_window, as ringfold_start_all_reduce starts its call. The elements of
 // the call belong to it until ringfold_wait has returned. Calls of one window follow one another.
-// If one fails, what the program has written anywhere in the window since its start may be lost.
+// If one fails, writes of the program to any part of the window since its start may be lost.
 enum ringfold_result ringfold_start_all_reduce_window(ringfold_window_t input,
                                                       ringfold_window_t output,
                                                       size_t offset,

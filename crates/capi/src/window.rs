@@ -93,7 +93,7 @@ pub extern "C" fn ringfold_all_reduce_window(
 
 /// Starts ringfold_all_reduce_window, as ringfold_start_all_reduce starts its call. The elements of
 /// the call belong to it until ringfold_wait has returned. Calls of one window follow one another.
-/// If one fails, what the program has written anywhere in the window since its start may be lost.
+/// If one fails, writes of the program to any part of the window since its start may be lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_start_all_reduce_window(
     input: ringfold_window_t,

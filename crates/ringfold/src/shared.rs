@@ -155,8 +155,8 @@ impl<T> fmt::Debug for Window<T> {
 ///
 /// Several calls may wait for the window, for other elements of it or the same. They follow one
 /// another. Between calls [`with`](Self::with) lends its elements, and [`take`](Self::take) gives
-/// the window back. After a failure of a call, what a rank wrote to any element since its start may
-/// be lost.
+/// the window back. If a call fails, writes of this rank to any part of the window since the start
+/// of the call may be lost.
 pub struct SharedWindow<T> {
     pub(crate) memory: Arc<SharedMemory>,
     pub(crate) traits: Traits,

@@ -106,7 +106,7 @@ pub(crate) enum Memory {
     Lent(Loan),
     /// Memory of several calls of a group.
     Packed(Box<Pack>),
-    /// Windows of the program. The loan is that of what the request keeps.
+    /// Windows of the program. The loan is that of the value in the request.
     Windows(
         Box<Claim>,
         #[expect(dead_code, reason = "it ends with the call, and then the request has it back")]
