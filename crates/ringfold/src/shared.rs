@@ -21,13 +21,13 @@ use crate::buffers::{AlignedBytes, Buffers, Lent};
 /// window unmaps it on this rank only.
 pub struct Window<T> {
     pub(crate) store: Store,
-    pub(crate) traits: Traits,
+    pub(crate) facts: WindowFacts,
     elements: PhantomData<T>,
 }
 
 /// The properties of a window that never change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traits {
+pub(crate) struct WindowFacts {
     /// The number of the window on its communicator, from 1.
     pub(crate) number: u32,
     /// The number of its communicator in this process.
@@ -105,7 +105,7 @@ impl WindowNumbers {
     }
 
     /// Whether this communicator made the window.
-    pub(crate) const fn has(&self, window: Traits) -> bool {
+    pub(crate) const fn has(&self, window: WindowFacts) -> bool {
         window.home == self.home
     }
 
@@ -114,8 +114,8 @@ impl WindowNumbers {
         self.made = self.made.wrapping_add(1).max(1);
         let is_shared = matches!(store, Store::Shared(_));
         let (number, bytes) = (self.made, len * size_of::<T>());
-        let traits = Traits { number, home: self.home, bytes, is_shared };
-        Window { store, traits, elements: PhantomData }
+        let facts = WindowFacts { number, home: self.home, bytes, is_shared };
+        Window { store, facts, elements: PhantomData }
     }
 }
 
@@ -124,7 +124,7 @@ impl<T> Window<T> {
     #[must_use]
     pub fn share(self) -> SharedWindow<T> {
         let memory = Arc::new(SharedMemory::new(self.store));
-        SharedWindow { memory, traits: self.traits, elements: PhantomData }
+        SharedWindow { memory, facts: self.facts, elements: PhantomData }
     }
 }
 
@@ -132,20 +132,20 @@ impl<T: Element> Deref for Window<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        cast_slice(self.store.front(self.traits.bytes))
+        cast_slice(self.store.front(self.facts.bytes))
     }
 }
 
 impl<T: Element> DerefMut for Window<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        let bytes = self.traits.bytes;
+        let bytes = self.facts.bytes;
         cast_slice_mut(self.store.front_mut(bytes))
     }
 }
 
 impl<T> fmt::Debug for Window<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Window").field("traits", &self.traits).finish_non_exhaustive()
+        f.debug_struct("Window").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
@@ -159,7 +159,7 @@ impl<T> fmt::Debug for Window<T> {
 /// of the call may be lost.
 pub struct SharedWindow<T> {
     pub(crate) memory: Arc<SharedMemory>,
-    pub(crate) traits: Traits,
+    pub(crate) facts: WindowFacts,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -170,7 +170,7 @@ impl<T> SharedWindow<T> {
     #[must_use]
     pub fn take(&self) -> Option<Window<T>> {
         let store = self.memory.take()?;
-        Some(Window { store, traits: self.traits, elements: PhantomData })
+        Some(Window { store, facts: self.facts, elements: PhantomData })
     }
 }
 
@@ -192,23 +192,23 @@ impl<T: Element> SharedWindow<T> {
 
 impl<T> Clone for SharedWindow<T> {
     fn clone(&self) -> Self {
-        Self { memory: Arc::clone(&self.memory), traits: self.traits, elements: PhantomData }
+        Self { memory: Arc::clone(&self.memory), facts: self.facts, elements: PhantomData }
     }
 }
 
 impl<T> fmt::Debug for SharedWindow<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedWindow").field("traits", &self.traits).finish_non_exhaustive()
+        f.debug_struct("SharedWindow").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
 /// The memory of a shared window.
 pub(crate) struct SharedMemory {
-    state: Mutex<Sharing>,
+    state: Mutex<SharedState>,
     process: Process,
 }
 
-struct Sharing {
+struct SharedState {
     /// `None` while a call uses it, and after the program took it.
     store: Option<Store>,
     /// The calls that need it.
@@ -217,11 +217,11 @@ struct Sharing {
 
 impl SharedMemory {
     fn new(store: Store) -> Self {
-        let state = Mutex::new(Sharing { store: Some(store), claims: 0 });
+        let state = Mutex::new(SharedState { store: Some(store), claims: 0 });
         Self { state, process: Process::this() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sharing> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

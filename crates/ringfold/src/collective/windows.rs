@@ -15,7 +15,7 @@ use crate::cache::Request;
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::execute::Sharing;
-use crate::shared::{Claim, SharedWindow, Store, Traits, Window};
+use crate::shared::{Claim, SharedWindow, Store, Window, WindowFacts};
 
 /// The windows of an untyped call: [`Communicator::perform_in_windows`] takes them.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Communicator {
             Windows::InPlace(window) => (None, window),
         };
         let (place, mark, range) =
-            self.in_windows(call, input.map(|input| input.traits), output.traits, at)?;
+            self.in_windows(call, input.map(|input| input.facts), output.facts, at)?;
         let request = Request { call, place, blocks: None, mark: Some(mark) };
         let input = input.map(|input| &input.store);
         let mut lent = Store::lent(input, &mut output.store, range);
@@ -155,7 +155,7 @@ impl Communicator {
         at: usize,
     ) -> Result<(Place, CallWindows, Claim), Error> {
         let (place, mark, range) =
-            self.in_windows(call, input.map(|input| input.traits), output.traits, at)?;
+            self.in_windows(call, input.map(|input| input.facts), output.facts, at)?;
         let claim = Claim::new(input.map(|input| &input.memory), &output.memory, range);
         let taken = || {
             let what = "the program has taken the window, or input and output are the same one";
@@ -169,8 +169,8 @@ impl Communicator {
     fn in_windows(
         &self,
         call: &Call,
-        input: Option<Traits>,
-        output: Traits,
+        input: Option<WindowFacts>,
+        output: WindowFacts,
         at: usize,
     ) -> Result<(Place, CallWindows, Range<usize>), Error> {
         if call.collective != Collective::AllReduce {
@@ -203,7 +203,7 @@ impl Communicator {
     /// `window`.
     #[must_use]
     pub fn algorithm_in<T>(&self, window: &Window<T>, call: &Call) -> &'static str {
-        let memory = Memory::Windows { shared: window.traits.is_shared };
+        let memory = Memory::Windows { shared: window.facts.is_shared };
         self.algorithm_in_memory(call, memory)
     }
 

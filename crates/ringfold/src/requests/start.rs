@@ -193,7 +193,7 @@ impl Communicator {
         range: impl RangeBounds<usize>,
         op: ReduceOp,
     ) -> Started<()> {
-        let range = self.elements(window.traits.bytes / size_of::<T>(), &range);
+        let range = self.elements(window.facts.bytes / size_of::<T>(), &range);
         let range = range.map_err(|error| Failed { error, buffers: () })?;
         let call = reduction::<T>(self.wire(), Collective::AllReduce, range.len(), op, Rank(0));
         self.start_in_windows(&call, None, window, range.start * size_of::<T>(), ())
