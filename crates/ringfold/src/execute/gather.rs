@@ -6,8 +6,9 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use super::buffer_map::BufferMap;
 use super::ports::CallPorts;
-use crate::buffers::{BufferMap, Buffers, Place, User};
+use crate::buffers::{Buffers, Place, User};
 use crate::error::CallError;
 use crate::router::Router;
 use crate::timing::Untimed;

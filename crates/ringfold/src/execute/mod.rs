@@ -6,6 +6,7 @@
 //! callers that wait.
 
 mod block_on;
+mod buffer_map;
 mod foreign;
 mod gather;
 mod ports;
@@ -21,12 +22,13 @@ use ringfold_types::Rank;
 use ringfold_types::limits::STAGING_BYTES;
 
 pub(crate) use self::block_on::{Drive, Work, block_on, finish, park_on};
+use self::buffer_map::BufferMap;
 pub(crate) use self::foreign::signals_foreign;
 use self::gather::Gather;
 use self::ports::CallPorts;
 pub(crate) use self::ports::stepped;
 pub(crate) use self::sharing::Sharing;
-use crate::buffers::{AlignedBytes, BufferMap, Place, User};
+use crate::buffers::{AlignedBytes, Place, User};
 use crate::cache::{CompiledCall, Means};
 use crate::error::CallError;
 use crate::router::Router;

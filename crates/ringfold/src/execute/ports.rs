@@ -6,7 +6,8 @@ use ringfold_transport::{Link, copy, copy_non_temporal, sent};
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Buffer, Collective, Lane, Rank, Slice, Way};
 
-use crate::buffers::{BufferMap, Buffers, LocalSource};
+use super::buffer_map::{BufferMap, LocalSource};
+use crate::buffers::Buffers;
 use crate::error::CallError;
 use crate::router::Router;
 use crate::timing::Timing;
