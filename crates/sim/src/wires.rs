@@ -61,6 +61,8 @@ pub(crate) struct Wires<'j> {
     pub(crate) fold: Fold,
     /// By rank: the links of its memory, out and in.
     memory: Vec<[usize; 2]>,
+    /// By rank: the bytes between hosts that its CPU passes, out and in, as links.
+    cpus: Vec<[usize; 2]>,
     pub(crate) near: LinkPrice,
     far: LinkPrice,
     pub(crate) combining_ps: u64,
@@ -93,8 +95,12 @@ impl<'j> Wires<'j> {
         };
         let near = of_rounds(prices.link(prices.within()));
         let mut flows = Flows::new(network.links());
-        let rate = SECOND_PS / near.byte_ps.max(1);
-        let memory = (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect();
+        let far = of_rounds(prices.link(layout.links_between()));
+        let mut of_ranks = |byte_ps: u64| {
+            let rate = SECOND_PS / byte_ps.max(1);
+            (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect()
+        };
+        let (memory, cpus) = (of_ranks(near.byte_ps), of_ranks(far.work_ps[1] / 2));
         let fold = fold.unwrap_or_else(|| Fold::none(layout.size(), flows.links()));
         Self {
             layout,
@@ -106,8 +112,9 @@ impl<'j> Wires<'j> {
             index: HashMap::new(),
             fold,
             memory,
+            cpus,
             near,
-            far: of_rounds(prices.link(layout.links_between())),
+            far,
             combining_ps: prices.combining_ps().0,
             signals: HashMap::new(),
             events: BinaryHeap::new(),
@@ -155,9 +162,7 @@ impl<'j> Wires<'j> {
         }
         let price = self.price(from, to);
         let is_near = self.layout.same_host(from, to);
-        // Between hosts a rank's CPU has its part in each byte.
-        let byte_ps = if is_near { price.byte_ps } else { price.byte_ps.max(price.work_ps[1] / 2) };
-        let number = self.flows.flow(SECOND_PS / byte_ps.max(1));
+        let number = self.flows.flow(SECOND_PS / price.byte_ps.max(1));
         let links = if is_near || self.routing != Routing::Adaptive {
             self.way(from, to)
         } else {
@@ -182,18 +187,20 @@ impl<'j> Wires<'j> {
 
     /// The time in the switches of a way, after the first.
     fn hops_ps(&self, links: &[usize]) -> u64 {
-        // A way of two links is through one switch, or within a host.
-        links.len().saturating_sub(2) as u64 * self.job.hop_ps * self.rounds as u64
+        // A way of four links is through one switch, between two CPUs. One of two is within a host.
+        links.len().saturating_sub(4) as u64 * self.job.hop_ps * self.rounds as u64
     }
 
-    /// The links from one rank to another; none if no way joins them.
+    /// The links from one rank to another, whose CPUs have their part in each byte between hosts.
+    /// None if no way joins them.
     pub(crate) fn way(&mut self, from: Rank, to: Rank) -> Vec<usize> {
         if self.layout.same_host(from, to) {
             return vec![self.memory[from.index()][0], self.memory[to.index()][1]];
         }
         for pair in self.job.pairs(from, to) {
             if let Some(way) = self.network.way(pair, self.routing, |link| self.flows.load(link)) {
-                return way;
+                let [out, into] = [self.cpus[from.index()][0], self.cpus[to.index()][1]];
+                return [vec![out], way, vec![into]].concat();
             }
         }
         self.parted.get_or_insert(NoEnd::Parted(from, to));

@@ -1,5 +1,5 @@
-//! The regret of ringfold's choices: the time of an all-reduce by the algorithm that it chooses,
-//! over that by the fastest one. The tables are in docs/simulator.md.
+//! The regret of ringfold's choices: the time of a call by the algorithm that it chooses, over that
+//! by the fastest one. The tables are in docs/simulator.md.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the rows of larger fabrics take minutes each")]
@@ -16,22 +16,36 @@ const SIZES: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 16 << 20];
 /// Ranks up to which algorithms by which all send to all are tried. Beyond, ringfold chooses none.
 const DIRECT_RANKS_MAX: usize = 64;
 
-/// A row of the table: a fabric with a rank on each of its ports.
-fn row(text: &str) -> String {
+/// The collectives other than all-reduce whose choices are compared.
+const OTHERS: [Collective; 5] = [
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
+
+/// A row of a table: a fabric with a rank on each of its ports.
+fn row(collective: Collective, text: &str) -> String {
     let shape: Shape = text.parse().unwrap();
     let job = Job::of(&shape.fabric(), None, shape.ports_per_host(), true, |it| it).unwrap();
     let size = job.layout.size();
-    let cells = SIZES.map(|bytes| cell(&job, bytes));
-    let row = format!("| {size} | `{text}` | {} |", cells.join(" | "));
+    let cells = SIZES.map(|bytes| cell(&job, collective, bytes));
+    let of_others = match collective {
+        Collective::AllReduce => String::new(),
+        other => format!("{other} | "),
+    };
+    let row = format!("| {of_others}{size} | `{text}` | {} |", cells.join(" | "));
     println!("{row}");
     row
 }
 
 /// The regret of a call, and the fastest algorithm if it is another.
-fn cell(job: &Job, bytes: usize) -> String {
+fn cell(job: &Job, collective: Collective, bytes: usize) -> String {
     let size = job.layout.size();
-    let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-    let (count, root, wire) = (bytes / 4, Rank(0), Wire::default());
+    let (data_type, op) = (DataType::F32, ReduceOp::Sum);
+    let parts = if collective.has_blocks() { size } else { 1 };
+    let (count, root, wire) = ((bytes / 4 / parts).max(1), Rank(0), Wire::default());
     let call = Call { collective, count, data_type, op, root, wire };
     let (any, unmeasured) = (Constraints::default(), Measurements::default());
     let chosen = select(&call, &job.layout, &any, &unmeasured).name;
@@ -58,32 +72,43 @@ fn cell(job: &Job, bytes: usize) -> String {
     format!("{regret:.2} {chosen}, not {fastest}")
 }
 
-fn assert_written(shapes: &[&str]) {
+fn assert_written(collectives: &[Collective], shapes: &[&str]) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let rows: Vec<String> = shapes.iter().map(|shape| row(shape)).collect();
+    let of = |collective: &Collective| shapes.iter().map(|shape| row(*collective, shape)).collect();
+    let rows: Vec<String> = collectives.iter().flat_map::<Vec<String>, _>(of).collect();
     let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "put into docs/simulator.md:\n{}", rows.join("\n"));
 }
 
+const EIGHT: [&str; 5] = [
+    "fat:8x1:400G",
+    "rail:4x2:400G",
+    "rail-only:4x2:400G",
+    "dragonfly:8x1:400G:radix=4",
+    "torus:2x2x2:400G",
+];
+
 #[test]
 fn eight_end_points_regret_what_the_page_says() {
-    assert_written(&[
-        "fat:8x1:400G",
-        "rail:4x2:400G",
-        "rail-only:4x2:400G",
-        "dragonfly:8x1:400G:radix=4",
-        "torus:2x2x2:400G",
-    ]);
+    assert_written(&[Collective::AllReduce], &EIGHT);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn larger_fabrics_regret_what_the_page_says() {
-    assert_written(&[
-        "fat:64x1:400G:radix=16",
-        "rail:8x8:400G",
-        "rail-only:8x8:400G",
-        "dragonfly:64x1:400G:radix=8",
-    ]);
+    assert_written(
+        &[Collective::AllReduce],
+        &[
+            "fat:64x1:400G:radix=16",
+            "rail:8x8:400G",
+            "rail-only:8x8:400G",
+            "dragonfly:64x1:400G:radix=8",
+        ],
+    );
+}
+
+#[test]
+fn other_collectives_regret_what_the_page_says() {
+    assert_written(&OTHERS, &EIGHT);
 }
