@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Folder, Job, Namespaces, Ranks, kill, program};
+use ringfold_harness::{Folder, Job, Namespaces, Ranks, TorchStore, kill, program};
 use rustix::process::Signal;
 
 use crate::job::{SOON, start, timeout};
@@ -344,6 +344,36 @@ pub(crate) fn half_of_the_ranks_go_on_by_the_vote_of_the_launcher(transport: &st
     std::fs::write(&job.stop, "").unwrap();
     let outcome = job.job.finish(3 * SOON);
     assert_eq!(outcome.code(), 0, "{outcome:?}");
+}
+
+/// Two of four ranks are stopped, rank 0 among them. The others have the vote of torchrun's store,
+/// unless it has begun anew.
+#[test]
+fn half_of_the_ranks_go_on_by_the_vote_of_the_store_of_torchrun() {
+    for remembers in [true, false] {
+        let store = TorchStore::start();
+        let survivors = Survivors::prepare("tcp", |task, settings| {
+            Ranks::start(4, |_, command| {
+                command.args(task).env("RINGFOLD_TRANSPORT", "tcp").env_remove("RINGFOLD_SECRET");
+                command.envs(settings.iter().copied()).envs(store.variables());
+            })
+        });
+        let stopped = &survivors.job.0[..2];
+        stopped.iter().for_each(|rank| rank.signal(Signal::STOP));
+        let failed = |rank: usize, words: &str| {
+            let error = survivors.job.0[rank].line_within("failed ", 3 * SOON);
+            assert!(error.contains(words), "rank {rank}: {error}");
+        };
+        if !remembers {
+            store.forget();
+            (2..4).for_each(|rank| failed(rank, "2 of 4 ranks have come"));
+            continue;
+        }
+        survivors.reach(1, &[2, 3]);
+        stopped.iter().for_each(|rank| rank.signal(Signal::CONT));
+        (0..2).for_each(|rank| failed(rank, "have formed a group without this one"));
+        survivors.end(&[2, 3]);
+    }
 }
 
 /// Two of four ranks are stopped, rank 0 among them. The others agree by the vote of `ringrun`,

@@ -8,6 +8,7 @@
 //! * `program`: finds and builds the programs of the workspace;
 //! * `ranks`: ranks without a launcher;
 //! * `aggregator`: a running `ringfold aggregate`;
+//! * `torch_store`: a stand-in for torchrun's store;
 //! * `rdma`: RDMA devices, and their hosts; `fake_verbs`: devices that exist only in a test.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod program;
 pub mod random;
 mod ranks;
 pub mod rdma;
+mod torch_store;
 
 pub use aggregator::{Aggregator, Home, IN_NETWORK};
 pub use folder::Folder;
@@ -28,3 +30,4 @@ pub use job::{Job, Outcome, kill};
 pub use namespaces::Namespaces;
 pub use random::Random;
 pub use ranks::{Ranks, free_port, secret};
+pub use torch_store::TorchStore;

@@ -547,6 +547,31 @@ def reconfigured(rank, size):
     dist.destroy_process_group()
 
 
+def halved(rank, size):
+    """Ranks 0 and 1 stop. The others are half, and go on by the vote of torchrun's store."""
+    store, pids = dist.distributed_c10d._get_default_store(), [None] * size
+    dist.all_gather_object(pids, os.getpid())
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=3))
+    if rank < 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    fails("all_reduce", lambda: dist.all_reduce(torch.ones(1)))
+    if rank < 2:
+        fails("shrink", ringfold.torch.shrink)
+        store.add("out", 1)
+        sys.stdout.flush()
+        os._exit(0)
+    ringfold.torch.shrink()
+    mine = torch.ones(1)
+    dist.all_reduce(mine)
+    say("reduced", mine.item())
+    if dist.get_rank() == 0:
+        for pid in pids[:2]:
+            os.kill(pid, signal.SIGCONT)
+    # The two learn of this group as long as it lives.
+    if not comes_true(lambda: store.add("out", 0) == 2, 60):
+        say("wrong: the two ranks do not end")
+
+
 def flights(rank, size):
     """Rank 1 sleeps where the others reduce. All write what torch's Flight Recorder has."""
     dist.all_reduce(torch.ones(4))

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from launch import spread
+from launch import spread, torchrun
 
 PROGRAM = Path(__file__).parent / "faults.py"
 
@@ -167,6 +167,15 @@ class Faults(unittest.TestCase):
             self.assertEqual(lines[9:12], [
                 f"rank {3 - first} of 3", "ranks [3, 2, 1]", "gradient [[2.0, 2.0]]",
             ])
+
+    def test_half_of_the_ranks_go_on_by_the_vote_of_torchruns_store(self):
+        lines = torchrun(4, PROGRAM, "halved").splitlines()
+        for line in ["reduced 2.0", "end"]:
+            self.assertEqual(lines.count(line), 2, lines)
+        out = [line for line in lines if line.startswith("shrink ")]
+        self.assertEqual(len(out), 2, lines)
+        for line in out:
+            self.assertIn("the other ranks have formed a group without this one", line)
 
     def test_the_flight_recorder_names_a_rank_that_hangs(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -92,6 +92,7 @@ pub use record::tracer::{TracedGroup, Tracer};
 pub use record::{
     KEEP_WORD, RECORD_WORDS, RecordFacts, TRAFFIC_AT, has_record, record_event, start_record,
 };
+pub use regroup::witness::Witness;
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};
 pub use rendezvous::sign::{DoorSign, LauncherPlace};
 

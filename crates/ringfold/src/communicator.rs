@@ -108,16 +108,15 @@ impl Communicator {
         if config.is_newcomer() {
             return Self::init_as_replacement(&config);
         }
-        let mut comm = Self::new(&config, join(&config)?);
-        comm.lineage.is_launched = true;
-        Ok(comm)
+        Ok(Self::new(&config, join(&config)?))
     }
 
     /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
     ///
     /// Every rank must call it with the same id and size, and a rank of its own; see [`UniqueId`].
-    /// The launcher's variables and the secret in `config.environment` are ignored. Blocks until
-    /// all ranks have joined, for at most [`Config::join_timeout`].
+    /// The launcher's variables and the secret in `config.environment` only tell of a launcher that
+    /// votes when the ranks [`shrink`](Self::shrink). Blocks until all ranks have joined, for at
+    /// most [`Config::join_timeout`].
     ///
     /// # Errors
     /// [`Error::Init`] if `rank` is not below `size`, or the ranks cannot form a group.
@@ -136,9 +135,10 @@ impl Communicator {
     /// Joins the group of `size` ranks that share `store`, as `rank`, without a launcher.
     ///
     /// Every rank must call it with the same size, and a rank of its own. Rank 0 publishes its
-    /// address and a fresh secret in the store, so nothing else needs to be set: the launcher's
-    /// variables and the secret in `config.environment` are ignored. All keys begin with
-    /// `ringfold/1/`. Blocks until all ranks have joined, for at most [`Config::join_timeout`].
+    /// address and a fresh secret in the store, so nothing else needs to be set. The launcher's
+    /// variables and the secret in `config.environment` only tell of a launcher that votes when the
+    /// ranks [`shrink`](Self::shrink). All keys begin with `ringfold/1/`. Blocks until all ranks
+    /// have joined, for at most [`Config::join_timeout`].
     ///
     /// Ranks may call it again with the same store: the n-th call of one rank meets the n-th call
     /// of the others. After a call has failed, use a store of other values, or another prefix.

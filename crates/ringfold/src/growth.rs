@@ -56,7 +56,6 @@ struct Welcome {
     next: u32,
     identities: Vec<u32>,
     name: String,
-    is_launched: bool,
 }
 
 /// The door that rank 0 opens, and its address.
@@ -133,8 +132,7 @@ impl Communicator {
             let id = id.ok_or_else(|| "rank 0 must pass a unique id".to_owned())?;
             Entrance::of(id)
         });
-        // Another launcher may have started the newcomers.
-        self.grow_through((newcomers, false), entrance, self.config().join_timeout)
+        self.grow_through(newcomers, entrance, self.config().join_timeout)
     }
 
     /// Waits for the processes that `ringrun --restart` starts in place of dead ranks, and makes a
@@ -152,7 +150,7 @@ impl Communicator {
         let timeout = limits::timeout(timeout);
         let missing = self.config().started_ranks().saturating_sub(self.size());
         let entrance = (self.rank() == Rank(0)).then(|| Entrance::shown(self.config()));
-        self.grow_through((missing, self.lineage.is_launched), entrance, timeout)
+        self.grow_through(missing, entrance, timeout)
     }
 
     /// Joins the newest group of a job, in a process that `ringrun` has started in place of a dead
@@ -215,21 +213,20 @@ impl Communicator {
         })?;
         let welcome = all.first().and_then(|bytes| postcard::from_bytes::<Welcome>(bytes).ok());
         let is_whole = |it: &Welcome| it.identities.len() == admission.size as usize;
-        let Welcome { epoch, next, identities, name, is_launched } =
+        let Welcome { epoch, next, identities, name } =
             welcome.filter(is_whole).ok_or(InitError::Growth)?;
         let mut comm = Self::new(config, parts);
         let former = (0..).map(Rank).zip(identities.into_iter().map(Rank)).collect();
         let (former, next, doorkeeper) = (Some(former), Some(next), None);
-        comm.lineage = Lineage { epoch, former, next, is_launched, doorkeeper };
+        comm.lineage = Lineage { epoch, former, next, doorkeeper };
         comm.name_group(name.into())?;
         Ok(comm)
     }
 
     /// Grows by at most `most` newcomers that knock within `limit`. Rank 0 has the entrance.
-    /// `is_launched`: the launcher of these ranks, and no other one, has started the newcomers.
     pub(crate) fn grow_through(
         &mut self,
-        (most, is_launched): (usize, bool),
+        most: usize,
         entrance: Option<Result<Entrance, String>>,
         limit: Duration,
     ) -> Result<Option<Self>, Error> {
@@ -263,7 +260,7 @@ impl Communicator {
             let all = self.exchange(said.into_bytes(), limit + SLACK)?;
             match joined {
                 Ok(parts) if all.iter().all(Vec::is_empty) => {
-                    return self.go_on(parts, admission, is_launched).map(Some);
+                    return self.go_on(parts, admission).map(Some);
                 }
                 _ => {
                     let reason = all.iter().find(|it| !it.is_empty()).map(Vec::as_slice);
@@ -327,7 +324,7 @@ impl Communicator {
     }
 
     /// Wraps the parts of the larger group, and welcomes the newcomers.
-    fn go_on(&mut self, parts: Parts, first: Admission, is_launched: bool) -> Result<Self, Error> {
+    fn go_on(&mut self, parts: Parts, first: Admission) -> Result<Self, Error> {
         let (epoch, next) = (self.lineage.epoch + 1, self.next_identity());
         let new = (first.rank..first.size).zip(next..);
         let old = (0..first.rank).map(Rank).map(|rank| (rank, self.identity(rank)));
@@ -336,7 +333,7 @@ impl Communicator {
         let next = next.saturating_add(first.size - first.rank);
         let identities = former.iter().map(|(_, identity)| identity.0).collect();
         let name = self.next_name();
-        let welcome = Welcome { epoch, next, identities, name: name.clone(), is_launched };
+        let welcome = Welcome { epoch, next, identities, name: name.clone() };
         let bytes = postcard::to_allocvec(&welcome).unwrap_or_default();
         let bytes = if self.rank() == Rank(0) { bytes } else { Vec::new() };
         // If a newcomer has just died, the first call of the larger group says so.
@@ -346,7 +343,7 @@ impl Communicator {
         let doorkeeper = self.lineage.doorkeeper.clone();
         let mut larger = self.child(name.into(), parts)?;
         let former = Some(former.into());
-        larger.lineage = Lineage { epoch, former, next: Some(next), is_launched, doorkeeper };
+        larger.lineage = Lineage { epoch, former, next: Some(next), doorkeeper };
         Ok(larger)
     }
 

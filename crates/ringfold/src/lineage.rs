@@ -15,8 +15,6 @@ pub(crate) struct Lineage {
     pub(crate) former: Option<Arc<[(Rank, Rank)]>>,
     /// The lasting identity of the next newcomer. `None` if there was none: it is the size.
     pub(crate) next: Option<u32>,
-    /// Whether one launcher has started all ranks. It may decide between two halves of them.
-    pub(crate) is_launched: bool,
     /// Answers ranks that come too late to the communicator that was shrunk.
     pub(crate) doorkeeper: Option<Doorkeeper>,
 }

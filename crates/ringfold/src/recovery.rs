@@ -12,7 +12,6 @@ use ringfold_types::Rank;
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use crate::launcher::launcher;
 use crate::lineage::Lineage;
 use crate::setup::{InitError, Joined, Meeting, Origin, Parts, join_group};
 
@@ -33,11 +32,11 @@ impl Communicator {
     /// leaves them out. If another rank fails meanwhile, the others begin again without it. Rank 0
     /// may be among the dead.
     ///
-    /// A new communicator needs more than half of the ranks, half of them and the vote of
-    /// `ringrun`, or the certain end of all others. So there are never two, also if the network
-    /// parts. It has a key of its own, which ranks that
-    /// were left out do not know. Everything else is as for [`split`](Self::split). The old
-    /// communicator stays as it is; drop it to free its memory and connections.
+    /// A new communicator needs more than half of the ranks, half of them and the vote of `ringrun`
+    /// or torchrun's store, or the certain end of all others. So there are never two, also if the
+    /// network parts. It has a key of its own, which ranks that were left out do not know.
+    /// Everything else is as for [`split`](Self::split). The old communicator stays as it is; drop
+    /// it to free its memory and connections.
     ///
     /// # Errors
     /// [`Error::Regroup`] if too few ranks come, or the others have left this one out;
@@ -104,8 +103,8 @@ impl Communicator {
     /// during the call may count or not, for all alike. Blocks until the value is known. It waits
     /// for ranks that compute, for at most [`Config::join_timeout`](crate::Config::join_timeout),
     /// and then goes on without them. More than half of the ranks must come, or half of them with
-    /// the vote of `ringrun`, or all others must have ended for certain. After an error the rank
-    /// may call it again.
+    /// the vote of `ringrun` or torchrun's store, or all others must have ended for certain. After
+    /// an error the rank may call it again.
     ///
     /// # Errors
     /// [`Error::Regroup`] if too few ranks come, or the others have agreed without the flag of this
@@ -134,7 +133,6 @@ impl Communicator {
             suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
             address,
             timeout: self.config().join_timeout,
-            launcher: self.lineage.is_launched.then(|| launcher(self.config()).ok()).flatten(),
         }
     }
 
@@ -186,7 +184,6 @@ impl Communicator {
         child.lineage.former = Some(former.collect());
         child.lineage.epoch = self.lineage.epoch;
         child.lineage.next = Some(self.next_identity());
-        child.lineage.is_launched = self.lineage.is_launched;
     }
 
     /// The lasting identity of the next newcomer.
@@ -215,7 +212,6 @@ impl Communicator {
             epoch: self.lineage.epoch + 1,
             former: Some(former.collect()),
             next: Some(self.next_identity()),
-            is_launched: self.lineage.is_launched,
             doorkeeper: Some(doorkeeper),
         };
         Ok(next)
@@ -324,9 +320,15 @@ pub(crate) const fn may_pass(error: &InitError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use ringfold_harness::TorchStore;
+
     use super::*;
     use crate::config::Config;
     use crate::local::run_with;
+    use crate::unique_id::UniqueId;
 
     fn config() -> Config {
         Config { join_timeout: Duration::from_millis(300), ..Config::default() }
@@ -363,6 +365,48 @@ mod tests {
         let [out, one, two] = &outcomes.unwrap()[..] else { panic!("three ranks") };
         assert_eq!((one, two), (&Ok(2), &Ok(2)));
         assert!(out.as_ref().unwrap_err().contains("without this one"), "{out:?}");
+    }
+
+    /// Ranks 2 and 3 of four that met by an id go on, where all have the same witness.
+    #[test]
+    fn half_of_a_group_by_id_have_the_vote_of_the_store_of_all() {
+        let (common, other) = (TorchStore::start(), TorchStore::start());
+        for (store_of_3, expected) in
+            [(Some(&common), Ok(2)), (Some(&other), Err(())), (None, Err(()))]
+        {
+            let config = |rank: u32| {
+                let store = if rank == 3 { store_of_3 } else { Some(&common) };
+                let variables = store.into_iter().flat_map(TorchStore::variables);
+                let own = [("RANK", rank.to_string()), ("WORLD_SIZE", "4".to_owned())];
+                let all = variables.chain(own).map(|(name, value)| (name.to_owned(), value));
+                let environment = all.collect();
+                Config { join_timeout: Duration::from_secs(20), environment, ..Config::default() }
+            };
+            let (id, joined) = (UniqueId::new(&config(0)).unwrap(), Barrier::new(4));
+            let outcomes = thread::scope(|scope| {
+                let run = |rank| {
+                    let (config, id, joined) = (config(rank), &id, &joined);
+                    move || {
+                        let comm = Communicator::init_with_id(&config, id, Rank(rank), 4);
+                        let mut comm = comm.unwrap();
+                        joined.wait();
+                        comm.abort("a test");
+                        (rank > 1).then(|| outcome(comm.shrink()))
+                    }
+                };
+                let ranks: Vec<_> = (0..4).map(|rank| scope.spawn(run(rank))).collect();
+                ranks.into_iter().filter_map(|it| it.join().unwrap()).collect::<Vec<_>>()
+            });
+            for outcome in outcomes {
+                match expected {
+                    Ok(size) => assert_eq!(outcome, Ok(size)),
+                    Err(()) => {
+                        let error = outcome.unwrap_err();
+                        assert!(error.contains("2 of 4 ranks have come"), "{error}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::local_process::LocalProcess;
 use crate::arbiter::FailureReport;
 use crate::arbiter::call_log::History;
 use crate::arbiter::failure_cause::FailureCause;
+use crate::regroup::witness::Mark;
 
 /// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub(crate) struct JoinRequest {
     pub(crate) process: ProcessId,
     /// The same process, for others of its host.
     pub(crate) local: LocalProcess,
+    /// The mark of its witness.
+    pub(crate) witness: Option<Mark>,
 }
 
 /// A random number of one process.

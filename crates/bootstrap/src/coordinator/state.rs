@@ -216,7 +216,7 @@ impl Coordinator {
         let mut coordinator = Self {
             hosts: vec![String::new(); size],
             peer_infos: vec![Vec::new(); size],
-            places: vec![Place { ip: None, port: 0, process: first.local }; size],
+            places: vec![Place { ip: None, port: 0, process: first.local, witness: None }; size],
             relays: BTreeMap::new(),
             fetching: BTreeMap::new(),
             roster: Arc::new([]),
@@ -309,10 +309,10 @@ impl Coordinator {
 
     /// Notes where a rank regroups. It joined from the address `from`.
     pub(super) fn note_place(&mut self, request: &JoinRequest, from: IpAddr) {
-        let &JoinRequest { rank, meeting: port, local: process, .. } = request;
+        let &JoinRequest { rank, meeting: port, local: process, witness, .. } = request;
         let ip = Some(from.to_canonical()).filter(|ip| !ip.is_loopback());
         if let Some(place) = self.places.get_mut(Rank(rank).index()) {
-            *place = Place { ip, port, process };
+            *place = Place { ip, port, process, witness };
         }
     }
 

@@ -49,6 +49,7 @@ fn request(rank: u32) -> JoinRequest {
         meeting: 0,
         process: [0; 16],
         local,
+        witness: None,
     }
 }
 

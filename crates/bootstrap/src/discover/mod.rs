@@ -38,7 +38,7 @@ use vars::{DiscoverError, Vars};
 /// The variables are incomplete or invalid. The error names the variable to set.
 pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, DiscoverError> {
     let vars = Vars(variable);
-    let identity = match launcher(&vars).map(|(launcher, _)| launcher) {
+    let identity = match launcher(variable) {
         None | Some(Launcher::Alone) => Ok(Identity::alone()),
         Some(Launcher::Ringrun) => launchers::ringrun(&vars),
         Some(Launcher::Torchrun) => launchers::torch(&vars),
@@ -61,15 +61,20 @@ pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, D
 #[must_use]
 pub fn started_as_rank(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let vars = Vars(variable);
-    let (launcher, because) = launcher(&vars)?;
+    let (launcher, because) = launcher_and_variable(&vars)?;
     // Users run any program on the nodes of their allocation as a step of one task.
     let is_alone =
         launcher == Launcher::Slurm && matches!(launchers::slurm_tasks(&vars), Ok(Some(1)));
     (!is_alone).then_some(because)
 }
 
+/// The launcher that started this process. Contacts no other process.
+pub(crate) fn launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
+    launcher_and_variable(&Vars(variable)).map(|(launcher, _)| launcher)
+}
+
 /// The launcher that started this process, and the variable that shows it.
-fn launcher(vars: &Vars<'_>) -> Option<(Launcher, &'static str)> {
+fn launcher_and_variable(vars: &Vars<'_>) -> Option<(Launcher, &'static str)> {
     let has = |names: &[&'static str]| names.iter().copied().find(|name| vars.has(name));
     let is = |launcher, because: Option<_>| because.map(|name: &'static str| (launcher, name));
     is(Launcher::Ringrun, has(&["RINGFOLD_RANK"]))

@@ -1,10 +1,11 @@
 //! torchrun's store: a key-value server of its agent at `MASTER_ADDR:MASTER_PORT`. The ranks are
-//! its clients, and share a secret there.
+//! its clients, and share a secret there. After a failure the store has a vote.
 //!
 //! A client first sends a byte and a number that tell it from a port scan. Then each request is a
 //! byte and its arguments. A text is its length (u64, little-endian) and its bytes. *Compare and
 //! set*, with an empty text to compare, stores a value if there is none, and answers with the value
-//! that is there afterwards. So the first rank's secret becomes the secret of all.
+//! that is there afterwards. So the first rank's secret becomes the secret of all. With a text that
+//! no value equals, it stores nothing, and answers with the value that is there, or with the text.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,8 +19,10 @@ use super::secret::Secret;
 const VALIDATE: u8 = 0;
 const VALIDATION: u32 = 0x3c85_f7ce;
 const COMPARE_SET: u8 = 2;
-/// The length of a secret in hex.
-const SECRET_BYTES: usize = 64;
+/// The length of a secret or a digest in hex. No other value is stored.
+const VALUE_BYTES: usize = 64;
+/// No value.
+const NO_VALUE: &str = "?";
 /// The time limit of one attempt, no matter how slowly the other end answers.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,10 +47,47 @@ impl TorchStore {
     /// Nothing listens there in time, or the listener is not torchrun's store.
     pub(crate) fn share_secret(&self, timeout: Duration) -> io::Result<Secret> {
         let fresh = Secret::generate()?.to_hex();
+        self.attempts(timeout, |client| {
+            let shared = client.compare_set(&self.key, "", &fresh)?;
+            let is_whole = shared.len() == VALUE_BYTES;
+            Secret::parse(&shared).filter(|_| is_whole).ok_or_else(foreign)
+        })
+    }
+
+    /// Asks for the store's vote in `group` for these `members`, which are half of it: whether they
+    /// were the first that asked. Both are digests. A store that has begun anew has forgotten who
+    /// asked. It has forgotten this job's `secret` too, and so it has no vote. Blocks as
+    /// `share_secret` does.
+    ///
+    /// # Errors
+    /// As for `share_secret`.
+    pub(crate) fn vote(
+        &self,
+        secret: &Secret,
+        [group, members]: [[u8; 32]; 2],
+        timeout: Duration,
+    ) -> io::Result<bool> {
+        let [group, members] = [group, members].map(|it| Secret::new(it).to_hex());
+        let key = format!("ringfold-vote:{}", *group);
+        self.attempts(timeout, |client| {
+            let first = client.compare_set(&key, "", &members)?;
+            // The order counts: if the secret is still there, so was the vote.
+            let kept = client.compare_set(&self.key, NO_VALUE, NO_VALUE)?;
+            Ok(*first == *members.as_bytes() && *kept == *secret.to_hex().as_bytes())
+        })
+    }
+
+    /// Makes attempts until one succeeds, or `timeout` is over, or the listener is foreign.
+    fn attempts<T>(
+        &self,
+        timeout: Duration,
+        attempt: impl Fn(&mut Client) -> io::Result<T>,
+    ) -> io::Result<T> {
         let until = Instant::now() + timeout;
         loop {
-            match self.attempt(&fresh, until.min(Instant::now() + ATTEMPT)) {
-                Ok(secret) => return Ok(secret),
+            let bound = until.min(Instant::now() + ATTEMPT);
+            match Client::connect(self, bound).and_then(|mut client| attempt(&mut client)) {
+                Ok(done) => return Ok(done),
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(e),
                 Err(e) if Instant::now() + PAUSE >= until => return Err(e),
                 Err(e) => {
@@ -57,50 +97,64 @@ impl TorchStore {
             }
         }
     }
+}
 
-    /// Asks the store to store `fresh`, and returns the secret that it holds. Ends at `until`.
-    fn attempt(&self, fresh: &str, until: Instant) -> io::Result<Secret> {
-        let mut stream = self.connect(until)?;
-        let text = |text: &[u8]| [&(text.len() as u64).to_le_bytes()[..], text].concat();
-        let request = Zeroizing::new(
-            [
-                &[VALIDATE][..],
-                &VALIDATION.to_le_bytes(),
-                &[COMPARE_SET],
-                &text(self.key.as_bytes()),
-                &text(b""),
-                &Zeroizing::new(text(fresh.as_bytes())),
-            ]
-            .concat(),
-        );
-        stream.set_write_timeout(Some(rest(until)?))?;
-        stream.write_all(&request)?;
-        let mut length = [0; 8];
-        read_until(&mut stream, &mut length, until)?;
-        let foreign = || {
-            io::Error::new(io::ErrorKind::InvalidData, "it does not answer like torchrun's store")
-        };
-        if u64::from_le_bytes(length) != SECRET_BYTES as u64 {
-            return Err(foreign());
-        }
-        let mut shared = Zeroizing::new([0; SECRET_BYTES]);
-        read_until(&mut stream, &mut *shared, until)?;
-        Secret::parse(&*shared).ok_or_else(foreign)
-    }
+/// A connection to the store, and when its use ends.
+struct Client {
+    stream: TcpStream,
+    until: Instant,
+}
 
-    fn connect(&self, until: Instant) -> io::Result<TcpStream> {
+impl Client {
+    fn connect(store: &TorchStore, until: Instant) -> io::Result<Self> {
         let mut last = io::ErrorKind::NotFound.into();
-        let all: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        let all: Vec<_> = (store.host.as_str(), store.port).to_socket_addrs()?.collect();
         for (at, left) in all.iter().zip((1..=all.len()).rev()) {
             // Each address has a share of the time, because packets to it may be lost.
             let share = rest(until)? / u32::try_from(left).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(at, share.max(Duration::from_millis(1))) {
-                Ok(stream) => return Ok(stream),
+                Ok(mut stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.write_all(&[&[VALIDATE][..], &VALIDATION.to_le_bytes()].concat())?;
+                    return Ok(Self { stream, until });
+                }
                 Err(e) => last = e,
             }
         }
         Err(last)
     }
+
+    /// Stores `desired` under `key` if the value there is `expected`, or if there is none and
+    /// `expected` is empty. Returns the value that is there now, or `expected` if there is none.
+    fn compare_set(
+        &mut self,
+        key: &str,
+        expected: &str,
+        desired: &str,
+    ) -> io::Result<Zeroizing<Vec<u8>>> {
+        let mut request =
+            Zeroizing::new(Vec::with_capacity(1 + 3 * 8 + 4 * VALUE_BYTES + key.len()));
+        request.push(COMPARE_SET);
+        for text in [key, expected, desired] {
+            request.extend((text.len() as u64).to_le_bytes());
+            request.extend(text.as_bytes());
+        }
+        self.stream.set_write_timeout(Some(rest(self.until)?))?;
+        self.stream.write_all(&request)?;
+        let mut length = [0; 8];
+        read_until(&mut self.stream, &mut length, self.until)?;
+        let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if length > VALUE_BYTES {
+            return Err(foreign());
+        }
+        let mut value = Zeroizing::new(vec![0; length]);
+        read_until(&mut self.stream, &mut value, self.until)?;
+        Ok(value)
+    }
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it does not answer like torchrun's store")
 }
 
 /// The time until `until`. Sockets require a time above zero.
@@ -127,73 +181,12 @@ fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> i
 mod tests {
     //! Tests the client against a server in threads that answers as torch's store does.
 
-    use std::collections::HashMap;
     use std::net::{SocketAddr, TcpListener};
-    use std::sync::{Arc, Mutex};
 
-    use ringfold_harness::Folder;
+    use ringfold_harness::{Folder, TorchStore as Server};
 
     use super::*;
     use crate::discover::identity::{Identity, SecretSource};
-
-    type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
-
-    fn text(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-        let mut length = [0; 8];
-        stream.read_exact(&mut length)?;
-        let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length)).unwrap()];
-        stream.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Serves a client as torch's `TCPStore` does, for the requests that matter here. A client must
-    /// validate itself. The server drops a client that sends an unknown request.
-    fn serve(mut stream: TcpStream, values: &Values) -> io::Result<()> {
-        let mut opening = [0; 5];
-        stream.read_exact(&mut opening)?;
-        if opening != [0, 0xce, 0xf7, 0x85, 0x3c] {
-            return Ok(());
-        }
-        loop {
-            let mut request = [0];
-            stream.read_exact(&mut request)?;
-            let key = text(&mut stream)?;
-            let answer = match request[0] {
-                2 => {
-                    let (expected, desired) = (text(&mut stream)?, text(&mut stream)?);
-                    let mut values = values.lock().unwrap();
-                    match values.get(&key) {
-                        None if expected.is_empty() => {
-                            values.insert(key, desired.clone());
-                            desired
-                        }
-                        None => expected,
-                        Some(is) if *is == expected => {
-                            values.insert(key, desired.clone());
-                            desired
-                        }
-                        Some(is) => is.clone(),
-                    }
-                }
-                _ => return Ok(()),
-            };
-            stream.write_all(&(answer.len() as u64).to_le_bytes())?;
-            stream.write_all(&answer)?;
-        }
-    }
-
-    fn store() -> (SocketAddr, Values) {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let (at, values) = (listener.local_addr().unwrap(), Values::default());
-        let served = Arc::clone(&values);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let values = Arc::clone(&served);
-                thread::spawn(move || serve(stream.unwrap(), &values));
-            }
-        });
-        (at, values)
-    }
 
     fn at(at: SocketAddr, key: &str) -> TorchStore {
         TorchStore { host: at.ip().to_string(), port: at.port(), key: key.into() }
@@ -201,7 +194,8 @@ mod tests {
 
     #[test]
     fn ranks_that_come_at_once_share_one_secret() {
-        let (place, values) = store();
+        let server = Server::start();
+        let place = server.address();
         let share = || at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
         let secrets: Vec<Secret> = thread::scope(|scope| {
             let all: Vec<_> = (0..16).map(|_| scope.spawn(share)).collect();
@@ -211,12 +205,12 @@ mod tests {
         assert_eq!(share(), secrets[0], "the next communicator of the job");
         let other = at(place, "other").share_secret(Duration::from_secs(60)).unwrap();
         assert_ne!(other, secrets[0]);
-        assert_eq!(values.lock().unwrap()[&b"job"[..]], secrets[0].to_hex().as_bytes());
+        assert_eq!(server.get("job").unwrap(), secrets[0].to_hex().as_bytes());
     }
 
     #[test]
     fn the_user_s_secret_comes_first_and_the_one_at_home_last() {
-        let (place, _) = store();
+        let place = Server::start().address();
         let folder = Folder::new();
         let home = folder.path();
         let secret = |place, more: Option<&str>| {
@@ -249,57 +243,64 @@ mod tests {
         });
         assert!(at(place, "job").share_secret(Duration::from_secs(5)).is_err());
         rude.join().unwrap();
-        let (place, values) = store();
-        values.lock().unwrap().insert(b"job".to_vec(), vec![b'x'; SECRET_BYTES]);
-        let error = at(place, "job").share_secret(Duration::from_secs(60)).unwrap_err();
+        let server = Server::start();
+        server.set("job", &[b'x'; VALUE_BYTES]);
+        let error = at(server.address(), "job").share_secret(Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-    }
-
-    /// A server whose first client is served by `first`. It serves the others like the store.
-    fn store_after(first: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, Values) {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let (at, values) = (listener.local_addr().unwrap(), Values::default());
-        let served = Arc::clone(&values);
-        thread::spawn(move || {
-            let stream = listener.accept().unwrap().0;
-            thread::spawn(move || first(stream));
-            for stream in listener.incoming() {
-                let values = Arc::clone(&served);
-                thread::spawn(move || serve(stream.unwrap(), &values));
-            }
-        });
-        (at, values)
     }
 
     #[test]
     fn a_connection_that_is_reset_is_tried_again() {
         // Unread bytes make the system reset the connection.
-        let (place, values) = store_after(|mut stream| stream.read_exact(&mut [0; 5]).unwrap());
-        let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
-        assert_eq!(values.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());
+        let server = Server::start_after(|stream| {
+            stream.read_exact(&mut [0; 5]).unwrap();
+            false
+        });
+        let secret = at(server.address(), "job").share_secret(Duration::from_secs(60)).unwrap();
+        assert_eq!(server.get("job").unwrap(), secret.to_hex().as_bytes());
     }
 
     #[test]
     fn an_answer_that_drips_takes_no_longer_than_the_deadline() {
-        let drip = |mut stream: TcpStream| {
+        let drip = |stream: &mut TcpStream| {
             // Sends the length of a secret and its digits, each byte within the time limit of one
             // read.
-            let bytes = (SECRET_BYTES as u64).to_le_bytes();
-            for byte in bytes.into_iter().chain([b'0'; SECRET_BYTES]) {
+            let bytes = (VALUE_BYTES as u64).to_le_bytes();
+            for byte in bytes.into_iter().chain([b'0'; VALUE_BYTES]) {
                 if stream.write_all(&[byte]).is_err() {
-                    return;
+                    return false;
                 }
                 thread::sleep(Duration::from_secs(1));
             }
+            false
         };
-        let (place, values) = store_after(drip);
+        let server = Server::start_after(drip);
         let began = Instant::now();
-        assert!(at(place, "job").share_secret(Duration::from_secs(2)).is_err());
+        assert!(at(server.address(), "job").share_secret(Duration::from_secs(2)).is_err());
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        assert_eq!(server.get("job"), None);
         // With more time the client makes another attempt.
-        let (place, more) = store_after(drip);
-        let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
-        assert_eq!(more.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());
-        assert!(values.lock().unwrap().is_empty());
+        let server = Server::start_after(drip);
+        let secret = at(server.address(), "job").share_secret(Duration::from_secs(60)).unwrap();
+        assert_eq!(server.get("job").unwrap(), secret.to_hex().as_bytes());
+    }
+
+    #[test]
+    fn the_first_members_that_ask_have_the_vote_as_long_as_the_store_remembers() {
+        let server = Server::start();
+        let (store, limit) = (at(server.address(), "job"), Duration::from_secs(60));
+        let secret = store.share_secret(limit).unwrap();
+        let vote =
+            |group, members| store.vote(&secret, [[group; 32], [members; 32]], limit).unwrap();
+        assert!(vote(1, 1) && vote(1, 1), "the same members may ask again");
+        assert!(!vote(1, 2), "the others may not");
+        assert!(vote(2, 2), "another group has a vote of its own");
+        server.forget();
+        assert!(
+            !vote(1, 2),
+            "the first members may go on by the vote that the store has forgotten"
+        );
+        assert_ne!(store.share_secret(limit).unwrap(), secret);
+        assert!(!vote(1, 2), "the ranks of the next job have another secret");
     }
 }

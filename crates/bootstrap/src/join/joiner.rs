@@ -20,6 +20,7 @@ use crate::discover::secret::Secret;
 use crate::look::key_of;
 use crate::regroup::Seat;
 use crate::regroup::meeting_point::MeetingPoint;
+use crate::regroup::witness::Witness;
 
 /// How much longer other ranks wait than rank 0, so that rank 0 reports first which ranks are
 /// missing.
@@ -41,6 +42,8 @@ pub struct Options {
     pub linger: Duration,
     /// The group whose ranks join, if they are some ranks of a group.
     pub parent: Option<Parent>,
+    /// The witness of this rank, which decides between two halves of the group after a failure.
+    pub witness: Option<Witness>,
 }
 
 /// The ties of ranks that join, and are some ranks of a group.
@@ -147,6 +150,7 @@ impl Default for Options {
             host: None,
             linger: Duration::from_secs(5),
             parent: None,
+            witness: None,
         }
     }
 }
@@ -210,7 +214,8 @@ impl Joiner {
         let open = || {
             let greeting = self.greeting(Purpose::Regroup);
             let look = (&self.state.calls, key_of(&self.secret, &self.job));
-            let opened = MeetingPoint::open(ips, self.size, greeting, self.secret.clone(), look);
+            let (shared, witness) = ((greeting, self.secret.clone()), self.options.witness.clone());
+            let opened = MeetingPoint::open(ips, self.size, shared, witness, look);
             let opened = opened.inspect_err(|e| {
                 tracing::warn!("rank {} cannot regroup after a failure: {e}", self.rank);
             });

@@ -39,6 +39,7 @@ use crate::discover::address;
 use crate::discover::identity::{Identity, Rendezvous};
 use crate::discover::secret::Secret;
 use crate::record::GroupFacts;
+use crate::regroup::witness::Witness;
 use dial::Dial;
 
 mod dial;
@@ -224,8 +225,10 @@ impl Joiner {
             source: io::Error::other(e),
         })?;
         let (rank, local) = (self.rank.0, LocalProcess::own());
+        let (relay, meeting) = (None, 0);
+        let witness = self.options.witness.as_ref().map(Witness::mark);
         let mut request =
-            JoinRequest { rank, host, peer_info, relay: None, meeting: 0, process, local };
+            JoinRequest { rank, host, peer_info, relay, meeting, process, local, witness };
         if self.rank == Rank(0) {
             let mut stream = self.run_coordinator(rendezvous, request).await?;
             let peer_infos = self.roster(&mut stream, None).await?;

@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::election::agreement::Opinion;
 use super::election::{Purpose, Stage};
 use super::message::{FromVisitor, Hello, Place, ToVisitor};
+use super::witness::Witness;
 use crate::arbiter::call_log::CallLog;
 use crate::channel::acceptor::{Authenticated, accept_any};
 use crate::channel::connect::Channel;
@@ -49,6 +50,8 @@ pub(crate) struct MeetingPoint {
     pub(super) greeting: Greeting,
     pub(super) secret: Secret,
     port: u16,
+    /// The witness of this rank.
+    witness: Option<Witness>,
     pub(super) visitors: Arc<Visitors>,
     /// The places of all ranks, and the address at which this one reached rank 0.
     places: Arc<OnceLock<KnownPlaces>>,
@@ -148,8 +151,8 @@ impl MeetingPoint {
     pub(crate) fn open(
         ips: &[IpAddr],
         size: usize,
-        greeting: Greeting,
-        secret: Secret,
+        (greeting, secret): (Greeting, Secret),
+        witness: Option<Witness>,
         (calls, look_key): (&CallLog, [u8; 32]),
     ) -> io::Result<Self> {
         let listener = socket::listen(ips, &[0])?;
@@ -166,7 +169,8 @@ impl MeetingPoint {
         tasks.spawn(serve(listener, shared, Arc::clone(&visitors), looked_at));
         calls.set_look(LookPort { address, key: look_key });
         let (opinion, doubt) = (Mutex::default(), Mutex::default());
-        Ok(Self { greeting, secret, port, visitors, places, opinion, doubt, _tasks: tasks })
+        let _tasks = tasks;
+        Ok(Self { greeting, secret, port, witness, visitors, places, opinion, doubt, _tasks })
     }
 
     pub(crate) const fn port(&self) -> u16 {
@@ -180,6 +184,13 @@ impl MeetingPoint {
 
     pub(super) fn places(&self) -> &[Place] {
         self.places.get().map_or(&[], |(places, _)| places)
+    }
+
+    /// The witness of the group, if all ranks have the same one.
+    pub(super) fn witness(&self) -> Option<&Witness> {
+        let is_common =
+            |it: &&Witness| self.places().iter().all(|place| place.witness == Some(it.mark()));
+        self.witness.as_ref().filter(is_common)
     }
 
     /// The address where `rank` answers, if it has a port.

@@ -6,6 +6,7 @@ use ringfold_types::limits;
 use serde::{Deserialize, Serialize};
 
 use super::election::{Purpose, Quorum, Stage};
+use super::witness::Mark;
 use crate::control::local_process::LocalProcess;
 
 /// The place where a rank answers other ranks, and its process.
@@ -17,6 +18,8 @@ pub(crate) struct Place {
     /// 0 if the rank has no port.
     pub(crate) port: u16,
     pub(crate) process: LocalProcess,
+    /// The mark of the rank's witness.
+    pub(crate) witness: Option<Mark>,
 }
 
 /// The information of one rank that every rank gets: the place where it regroups, and its peer
@@ -36,8 +39,8 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<Entry> {
 }
 
 const _: () = {
-    // Two tags, an IPv6 address, a port, a process number, and a digest.
-    const PLACE_BYTES_MAX: usize = 2 + 16 + 3 + 5 + 16;
+    // Two tags, an IPv6 address, a port, a process number, a digest, a tag, and a mark.
+    const PLACE_BYTES_MAX: usize = 2 + 16 + 3 + 5 + 16 + 1 + 16;
     assert!(limits::PEER_INFO_BYTES_MAX + PLACE_BYTES_MAX <= limits::ROSTER_ENTRY_BYTES_MAX);
 };
 
@@ -110,7 +113,8 @@ mod tests {
     #[test]
     fn the_longest_entry_fits() {
         let process = LocalProcess::own();
-        let place = Place { ip: Some([u16::MAX; 8].into()), port: u16::MAX, process };
+        let (ip, witness) = (Some([u16::MAX; 8].into()), Some([7; 16]));
+        let place = Place { ip, port: u16::MAX, process, witness };
         let info = vec![7; limits::PEER_INFO_BYTES_MAX];
         let bytes = encode_entry(&place, &info);
         assert!(bytes.len() <= limits::ROSTER_ENTRY_BYTES_MAX);

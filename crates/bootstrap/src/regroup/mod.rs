@@ -25,7 +25,6 @@ use crate::channel::greeting::Greeting;
 use crate::control::local_process::LocalProcess;
 use crate::control::runtime::ControlRuntime;
 use crate::discover::secret::Secret;
-use crate::rendezvous::sign::LauncherPlace;
 use election::agreement::Opinion;
 use election::{Election, Purpose, Quorum, Stage, Step};
 use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
@@ -34,6 +33,7 @@ use message::{FromVisitor, Hello, Invitation, Place, ToVisitor};
 pub(crate) mod election;
 pub(crate) mod meeting_point;
 pub(crate) mod message;
+pub(crate) mod witness;
 
 /// The time between two looks at an election, where nothing happens.
 const LOOK: Duration = Duration::from_millis(20);
@@ -49,8 +49,6 @@ pub struct Wish {
     pub address: Option<SocketAddr>,
     /// How long to wait for ranks that answer, and do not regroup.
     pub timeout: Duration,
-    /// The launcher, which decides between two halves of the ranks.
-    pub launcher: Option<LauncherPlace>,
 }
 
 /// The members of a new group.
@@ -73,8 +71,8 @@ pub enum RegroupError {
     /// Too few ranks have come. The others may live on, and form a group of their own.
     #[error(
         "{} of {electorate} ranks have come, and a group needs more than half of them, half of \
-         them and the vote of ringrun, or the certain end of all others; {} may live and have a \
-         group of their own",
+         them and the vote of ringrun or torchrun's store, or the certain end of all others; {} \
+         may live and have a group of their own",
         members.len(), RankList(unknown)
     )]
     NoQuorum {
@@ -329,7 +327,7 @@ fn begin(point: &MeetingPoint, own: u32, wish: &Wish, number: u64) -> Election {
     let place = (own, point.places().len());
     let election = Election::new(place, without, &suspects, [0, deadline_ms]);
     let election = election.doubting(point.doubt().clone());
-    let election = if wish.launcher.is_some() { election.with_launcher() } else { election };
+    let election = if point.witness().is_some() { election.with_witness() } else { election };
     if number > 0 { election.agreeing(point.opinion().clone()) } else { election }
 }
 
@@ -344,7 +342,7 @@ async fn run(
     let now_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let size = point.places().len();
     let mut election = begin(point, own, wish, number);
-    let mut launcher = JoinSet::new();
+    let mut votes = JoinSet::new();
     let (events, mut told) = mpsc::unbounded_channel();
     let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
     let mut looked: Option<(Instant, bool)> = None;
@@ -356,11 +354,11 @@ async fn run(
         }
         election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
-        if let (Step::AskLauncher(members), Some(place)) = (&step, &wish.launcher) {
-            tracing::info!("rank {own} asks the launcher for its vote for the ranks {members:?}");
-            let ports: Vec<u16> = point.places().iter().map(|place| place.port).collect();
-            let group = (point.secret.clone(), format!("{ports:?}"));
-            launcher.spawn(ask_launcher(place.clone(), group, members.clone()));
+        if let (Step::AskWitness(members), Some(witness)) = (&step, point.witness()) {
+            tracing::info!("rank {own} asks the witness for its vote for the ranks {members:?}");
+            let ports = point.places().iter().map(|place| place.port).collect();
+            let group = (point.secret.clone(), ports);
+            votes.spawn(witness.clone().votes_for(members.clone(), group, SILENCE));
         }
         if point.visitors.stage(number) == Stage::Dismissed {
             return Err(RegroupError::Excluded);
@@ -399,30 +397,13 @@ async fn run(
                     election.lost(rank, now_ms());
                 }
             },
-            Some(answer) = launcher.join_next() => if let Ok((members, is_given)) = answer {
-                election.launcher_voted(members, is_given);
+            Some(answer) = votes.join_next() => if let Ok((members, is_given)) = answer {
+                election.witness_voted(members, is_given);
             },
             () = point.visitors.changed.notified() => {}
             () = sleep(LOOK) => {}
         }
     }
-}
-
-/// Asks the launcher for its vote in the group of this secret and these ports, which are its own
-/// also where several groups have the secret of the job. The launcher learns neither the secret nor
-/// the members: it compares.
-async fn ask_launcher(
-    launcher: LauncherPlace,
-    (secret, ports): (Secret, String),
-    members: Vec<u32>,
-) -> (Vec<u32>, bool) {
-    let list = RankList(&members.iter().copied().map(Rank).collect::<Vec<_>>()).to_string();
-    let [group, list] = [secret.derive(&["group", &ports]), secret.derive(&["members", &list])];
-    let is_given = launcher.vote(group, list, SILENCE).await.unwrap_or_else(|cause| {
-        tracing::warn!("the launcher gives no vote: {cause}");
-        false
-    });
-    (members, is_given)
 }
 
 /// Tells the others how an election has ended for this rank. Returns `None` if it has not.
@@ -434,7 +415,7 @@ fn conclude(
 ) -> Option<Result<Outcome, RegroupError>> {
     let visitors = &point.visitors;
     Some(match step {
-        Step::Wait | Step::AskLauncher(_) => return None,
+        Step::Wait | Step::AskWitness(_) => return None,
         Step::Form(members) => lead(point, own, members, wish.address).map(Outcome::Regrouped),
         Step::Agreed(value) => {
             *point.opinion() = Opinion::default();
@@ -610,7 +591,10 @@ mod tests {
         let mut children: Vec<Child> = (0..4).map(|_| sleeper()).collect();
         let own = std::process::id();
         let numbers = [&children[0], &children[1], &children[2], &children[3]].map(Child::id);
-        let place = |number| Place { ip: None, port: 0, process: LocalProcess::numbered(number) };
+        let place = |number| {
+            let process = LocalProcess::numbered(number);
+            Place { ip: None, port: 0, process, witness: None }
+        };
         // Ranks 1 and 3 live on; rank 2 is this process.
         let places = [numbers[0], numbers[1], own, numbers[2], numbers[3]].map(place);
         for dead in [0, 3] {

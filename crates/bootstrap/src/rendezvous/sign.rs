@@ -118,8 +118,7 @@ impl LauncherPlace {
     /// The launcher does not answer.
     pub(crate) async fn vote(
         &self,
-        group: [u8; 32],
-        members: [u8; 32],
+        [group, members]: [[u8; 32]; 2],
         limit: Duration,
     ) -> Result<bool, String> {
         match timeout(limit, self.ask(&ToLauncher::Vote { group, members })).await {

@@ -35,10 +35,11 @@ mod settings;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfold_bootstrap::{
     Control, Identity, JoinError, Launcher, Options, Parent, ParentGroup, Rendezvous, Secret,
-    SecretSource, default_source,
+    SecretSource, Witness, default_source,
 };
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::prices::Rates;
@@ -54,6 +55,9 @@ pub(crate) use self::parts::{GroupAddress, GroupListener, Joined, Origin, Parts,
 pub use self::peer_info::is_peer_info;
 pub use self::record::{remove_old_records, this_moment};
 pub use ringfold_topology::statement::is_evidence;
+
+/// How long a rank that joins waits for torchrun's store. It goes on without it then.
+const WITNESS_WAIT: Duration = Duration::from_secs(2);
 
 /// Joins the job that the environment describes. Blocks until all ranks have joined.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
@@ -145,7 +149,11 @@ fn meet(
 ) -> Result<Parts, InitError> {
     let (name, place) = (identity.job.clone(), &identity.rendezvous);
     let place = MeetingPlace { is_local: place.is_local(), is_v6: place.is_v6() };
-    let looked = Discovered::look(config, identity.rank, place);
+    let looked = Discovered::look(config, identity.rank, place).map(|(found, rails)| {
+        let variable = |name: &str| config.environment.get(name).cloned();
+        let witness = Witness::find(&variable, config.join_timeout.min(WITNESS_WAIT));
+        (Discovered { witness, ..found }, rails)
+    });
     let mut options = options(config, looked.as_ref().ok().map(|(found, _)| found), &identity);
     (options.bind, options.parent) = (listen_at.or(options.bind), parent.map(Parent::Group));
     let material = looked.map(|(found, rails)| {
@@ -239,6 +247,7 @@ fn options(config: &Config, found: Option<&Discovered>, identity: &Identity) -> 
         timeout: config.join_timeout,
         bind,
         host: found.map(|found| found.host.name.clone()),
+        witness: found.and_then(|found| found.witness.clone()),
         ..Options::default()
     }
 }

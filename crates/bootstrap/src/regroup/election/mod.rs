@@ -13,9 +13,9 @@
 //! A rank that took its seat in a group, and was not told that all have, may be in a group that has
 //! formed. It votes again, and says so. A new group must leave that one no quorum.
 //!
-//! The launcher, where there is one, has one more vote, for exactly half of the ranks. It gives it
-//! to one set of members for ever, for all agreements and the next group. So two halves cannot both
-//! have it, and a half that has it leaves no majority.
+//! The group's witness, where there is one, has one more vote, for exactly half of the ranks. It
+//! gives it to one set of members for ever, for all agreements and the next group. So two halves
+//! cannot both have it, and a half that has it leaves no majority.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,8 +103,8 @@ pub(crate) enum Step {
     Agreed(u64),
     /// Too few ranks have come.
     NoQuorum(Quorum),
-    /// These members are half of the ranks, and the launcher must be asked for its vote.
-    AskLauncher(Vec<u32>),
+    /// These members are half of the ranks, and the witness must be asked for its vote.
+    AskWitness(Vec<u32>),
     /// The others have formed a group without this rank.
     Excluded,
     /// This rank wants to leave out other ranks than this one does.
@@ -132,10 +132,10 @@ impl Quorum {
     }
 }
 
-/// The vote of the launcher.
+/// The vote of the witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum LauncherVote {
-    /// There is no launcher that votes.
+enum WitnessVote {
+    /// The group has no witness.
     None,
     Unasked,
     /// It was asked for these members, and has answered, or has not.
@@ -154,7 +154,7 @@ pub(crate) struct Election {
     led_by: Option<u32>,
     /// The votes for this rank.
     votes: BTreeMap<u32, Vote>,
-    launcher: LauncherVote,
+    witness: WitnessVote,
     /// The members of a group that may have formed without this rank's knowledge.
     doubt: BTreeSet<u32>,
     /// The ranks of this host whose processes have ended.
@@ -193,7 +193,7 @@ impl Election {
             peers,
             led_by,
             votes,
-            launcher: LauncherVote::None,
+            witness: WitnessVote::None,
             doubt: BTreeSet::new(),
             dead,
             deadline_ms,
@@ -215,15 +215,15 @@ impl Election {
         self
     }
 
-    /// The launcher has a vote in the election.
-    pub(crate) fn with_launcher(mut self) -> Self {
-        self.launcher = LauncherVote::Unasked;
+    /// A witness has a vote in the election.
+    pub(crate) fn with_witness(mut self) -> Self {
+        self.witness = WitnessVote::Unasked;
         self
     }
 
-    /// The launcher gives these members its vote, or does not.
-    pub(crate) fn launcher_voted(&mut self, members: Vec<u32>, is_given: bool) {
-        self.launcher = LauncherVote::Asked(members, Some(is_given));
+    /// The witness gives these members its vote, or does not.
+    pub(crate) fn witness_voted(&mut self, members: Vec<u32>, is_given: bool) {
+        self.witness = WitnessVote::Asked(members, Some(is_given));
     }
 
     /// The flag and the promises of this rank, if the ranks agree on a value.
@@ -410,7 +410,7 @@ impl Election {
         let has_no_rival = is_enough && (self.agreement.is_some() || self.is_beyond_doubt(&quorum));
         if has_no_rival && quorum.is_reached() {
             self.succeed(quorum.members)
-        } else if has_no_rival && let Some(step) = self.ask_launcher(&quorum) {
+        } else if has_no_rival && let Some(step) = self.ask_witness(&quorum) {
             step
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
             Step::NoQuorum(quorum)
@@ -444,18 +444,18 @@ impl Election {
         })
     }
 
-    /// Asks the launcher for its vote, where it decides. `None` if it has none for the members.
-    fn ask_launcher(&mut self, quorum: &Quorum) -> Option<Step> {
+    /// Asks the witness for its vote, where it decides. `None` if it has none for the members.
+    fn ask_witness(&mut self, quorum: &Quorum) -> Option<Step> {
         let members = quorum.is_half().then(|| quorum.members.clone())?;
-        match &self.launcher {
-            LauncherVote::Asked(asked, answer) if *asked == members => match answer {
+        match &self.witness {
+            WitnessVote::Asked(asked, answer) if *asked == members => match answer {
                 None => Some(Step::Wait),
                 Some(is_given) => is_given.then(|| self.succeed(members)),
             },
-            LauncherVote::None => None,
+            WitnessVote::None => None,
             _ => {
-                self.launcher = LauncherVote::Asked(members.clone(), None);
-                Some(Step::AskLauncher(members))
+                self.witness = WitnessVote::Asked(members.clone(), None);
+                Some(Step::AskWitness(members))
             }
         }
     }

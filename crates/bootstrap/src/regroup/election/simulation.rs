@@ -51,6 +51,31 @@ struct Group {
     is_given_up: bool,
 }
 
+/// A witness, which may be slow, out of reach, or begin anew.
+struct SimulatedWitness {
+    /// The side of the network that reaches it. `None` if both do.
+    side: Option<bool>,
+    /// The members that have its vote.
+    vote: Option<Vec<u32>>,
+    /// When it begins anew, without its votes and without the mark of the group.
+    forgets_ms: Option<u64>,
+    has_mark: bool,
+    /// Requests on their way: when they arrive, whether the rank still waits then, the rank and the
+    /// members.
+    requests: Vec<(u64, bool, u32, Vec<u32>)>,
+}
+
+impl SimulatedWitness {
+    /// Whether these members have the vote, as it answers at this time.
+    fn gives(&mut self, members: &Vec<u32>, now_ms: u64) -> bool {
+        if self.has_mark && self.forgets_ms.is_some_and(|then| then <= now_ms) {
+            (self.vote, self.has_mark) = (None, false);
+        }
+        let has_vote = self.vote.get_or_insert_with(|| members.clone()) == members;
+        has_vote && self.has_mark
+    }
+}
+
 struct World {
     ranks: Vec<Simulated>,
     flags: Vec<u64>,
@@ -58,9 +83,7 @@ struct World {
     cut_ms: Option<[u64; 2]>,
     /// The network parts while the first group learns that it has formed.
     cuts_late: bool,
-    /// Whether a launcher votes, on the side of rank 0 or on the other one, and for whom it has.
-    launcher: Option<bool>,
-    launcher_vote: Option<Vec<u32>>,
+    witness: Option<SimulatedWitness>,
     /// Answers on their way: when they arrive, the asked rank, the asker and the answer.
     answers: Vec<(u64, u32, u32, Answer)>,
     rng: TestRng,
@@ -73,7 +96,7 @@ enum Answer {
     Lost,
     Invited(usize),
     NoQuorum,
-    Launcher(Vec<u32>, bool),
+    Witness(Vec<u32>, bool),
     /// All have taken their seats in this group.
     Joined(usize),
 }
@@ -108,22 +131,16 @@ impl World {
         let flags = ranks.iter().map(|it| it.opinion.as_ref().map_or(0, |it| it.flag)).collect();
         let cut_ms = (draw(0..4) == 0).then(|| [draw(0..2_000), u64::MAX]);
         let cuts_late = draw(0..4) == 0;
-        let launcher = (draw(0..2) == 0).then(|| draw(0..2) == 0);
+        let witness = (draw(0..2) == 0).then(|| SimulatedWitness {
+            side: [None, Some(false), Some(true)][draw(0..3) as usize],
+            vote: None,
+            forgets_ms: (draw(0..4) == 0).then(|| draw(0..12_000)),
+            has_mark: true,
+            requests: Vec::new(),
+        });
         let (groups, answers) = (Vec::new(), Vec::new());
-        let launcher_vote = None;
         let now_ms = 0;
-        Self {
-            ranks,
-            flags,
-            groups,
-            cut_ms,
-            cuts_late,
-            launcher,
-            launcher_vote,
-            answers,
-            rng,
-            now_ms,
-        }
+        Self { ranks, flags, groups, cut_ms, cuts_late, witness, answers, rng, now_ms }
     }
 
     fn is_dead(&self, rank: u32) -> bool {
@@ -194,7 +211,7 @@ impl World {
             let is_visited = asks.contains_key(&asked);
             match answer {
                 Answer::Joined(_) => {}
-                Answer::Launcher(members, is_given) => election.launcher_voted(members, is_given),
+                Answer::Witness(members, is_given) => election.witness_voted(members, is_given),
                 _ if !is_visited => {}
                 Answer::Stage(stage) => election.heard(asked, stage, now_ms),
                 Answer::Lost => election.lost(asked, now_ms),
@@ -213,9 +230,8 @@ impl World {
         self.ranks[own as usize].opinion = opinion;
         let state = match step {
             Step::Agreed(value) => State::Agreed(value),
-            Step::AskLauncher(members) => {
-                let is_given = self.has_launchers_vote(own, &members);
-                self.send(own, own, Answer::Launcher(members, is_given));
+            Step::AskWitness(members) => {
+                self.ask_witness(own, members);
                 State::Electing(election, asks)
             }
             Step::Wait => {
@@ -247,12 +263,36 @@ impl World {
         self.ranks[own as usize].state = state;
     }
 
-    /// Whether the launcher gives its vote to these members, for which `own` asks.
-    fn has_launchers_vote(&mut self, own: u32, members: &Vec<u32>) -> bool {
-        let is_cut = self.cut_ms.is_some_and(|[from, _]| from <= self.now_ms);
-        let is_apart = self.launcher != Some(self.ranks[own as usize].side);
-        !(is_cut && is_apart)
-            && self.launcher_vote.get_or_insert_with(|| members.clone()) == members
+    /// Asks the witness for its vote for these members. A request in four is slow, and may arrive
+    /// when the rank does not wait any more.
+    fn ask_witness(&mut self, own: u32, members: Vec<u32>) {
+        let now_ms = self.now_ms;
+        let is_slow = self.rng.next_u64().is_multiple_of(4);
+        let took_ms = 1 + self.rng.next_u64() % if is_slow { 3 * SILENCE } else { 60 };
+        let waits = took_ms < SILENCE;
+        if !waits {
+            let late = Answer::Witness(members.clone(), false);
+            self.answers.push((now_ms + SILENCE, own, own, late));
+        }
+        if let Some(witness) = &mut self.witness {
+            witness.requests.push((now_ms + took_ms, waits, own, members));
+        }
+    }
+
+    /// The witness answers the requests that have arrived.
+    fn answer_requests(&mut self) {
+        let now_ms = self.now_ms;
+        let is_cut = self.cut_ms.is_some_and(|[from, _]| from <= now_ms);
+        let Some(witness) = &mut self.witness else { return };
+        let arrived: Vec<_> = witness.requests.extract_if(.., |it| it.0 <= now_ms).collect();
+        for (_, waits, own, members) in arrived {
+            let Some(witness) = &mut self.witness else { return };
+            let is_apart = witness.side.is_some_and(|side| side != self.ranks[own as usize].side);
+            let is_given = !(is_cut && is_apart) && witness.gives(&members, now_ms);
+            if waits {
+                self.send(own, own, Answer::Witness(members, is_given));
+            }
+        }
     }
 
     /// There is no quorum for this rank, which tries again a few times.
@@ -278,7 +318,7 @@ impl World {
         let times = [self.now_ms, self.now_ms + 20_000];
         let begun = Election::new((own, self.ranks.len()), BTreeSet::new(), &[], times);
         let begun = begun.doubting(self.ranks[own as usize].doubt.clone());
-        let begun = if self.launcher.is_some() { begun.with_launcher() } else { begun };
+        let begun = if self.witness.is_some() { begun.with_witness() } else { begun };
         Box::new(match &self.ranks[own as usize].opinion {
             Some(opinion) => begun.agreeing(opinion.clone()),
             None => begun,
@@ -322,7 +362,7 @@ impl World {
             !self.is_dead(**rank) && matches!(state, State::Moved(it) if *it == number)
         };
         let living = 2 * group.members.iter().filter(is_in).count();
-        let is_half = self.launcher.is_some() && living == group.members.len();
+        let is_half = self.witness.is_some() && living == group.members.len();
         group.is_complete && (is_half || living > group.members.len())
     }
 
@@ -404,6 +444,7 @@ impl World {
                 }
             }
         }
+        self.answer_requests();
         (0..self.groups.len()).for_each(|group| self.join(group));
     }
 

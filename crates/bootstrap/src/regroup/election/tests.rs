@@ -173,41 +173,41 @@ fn half_of_the_ranks_are_no_quorum_unless_the_others_are_dead() {
 }
 
 #[test]
-fn the_launcher_decides_between_two_halves() {
+fn the_witness_decides_between_two_halves() {
     let half = || {
-        let mut it = election(0, 4).with_launcher();
+        let mut it = election(0, 4).with_witness();
         it.lost(2, 1);
         it.lost(3, 1);
         it.asked_by(&votes(&[1]), 1);
         it
     };
     let mut it = half();
-    assert_eq!(it.tick(1), Step::AskLauncher(vec![0, 1]));
+    assert_eq!(it.tick(1), Step::AskWitness(vec![0, 1]));
     pass(&mut it, 1 + 2 * SILENCE);
-    it.launcher_voted(vec![0, 1], true);
+    it.witness_voted(vec![0, 1], true);
     assert_eq!(it.tick(2 + 2 * SILENCE), Step::Form(vec![0, 1]));
     let mut refused = half();
-    assert_eq!(refused.tick(1), Step::AskLauncher(vec![0, 1]));
-    refused.launcher_voted(vec![0, 1], false);
+    assert_eq!(refused.tick(1), Step::AskWitness(vec![0, 1]));
+    refused.witness_voted(vec![0, 1], false);
     pass(&mut refused, 1 + SILENCE);
     assert!(matches!(refused.tick(2 + SILENCE), Step::NoQuorum(_)));
     // Its vote counts for the members for which it was asked, and never for less than half.
     let mut other = half();
-    assert_eq!(other.tick(1), Step::AskLauncher(vec![0, 1]));
+    assert_eq!(other.tick(1), Step::AskWitness(vec![0, 1]));
     other.asked_by(&votes(&[2]), 2);
     other.lost(1, 2);
-    other.launcher_voted(vec![0, 1], true);
-    assert_eq!(other.tick(2), Step::AskLauncher(vec![0, 2]));
+    other.witness_voted(vec![0, 1], true);
+    assert_eq!(other.tick(2), Step::AskWitness(vec![0, 2]));
     other.asked_by(&votes(&[]), 3);
     other.lost(2, 3);
     assert_eq!(other.tick(3), Step::Wait);
 }
 
 #[test]
-fn half_of_the_ranks_agree_by_the_vote_of_the_launcher() {
+fn half_of_the_ranks_agree_by_the_vote_of_the_witness() {
     let mut opinions = [6, 5].map(|flag| Opinion { flag, ..Opinion::default() });
     for is_given in [true, false] {
-        let mut it = election(0, 4).with_launcher().agreeing(opinions[0].clone());
+        let mut it = election(0, 4).with_witness().agreeing(opinions[0].clone());
         it.lost(2, 1);
         it.lost(3, 1);
         let mut vote = |it: &mut Election| {
@@ -218,8 +218,8 @@ fn half_of_the_ranks_agree_by_the_vote_of_the_launcher() {
             it.asked_by(&[(1, Purpose::Vote(vote))].into(), 1);
         };
         vote(&mut it);
-        assert_eq!((it.tick(1), it.tick(1)), (Step::AskLauncher(vec![0, 1]), Step::Wait));
-        it.launcher_voted(vec![0, 1], is_given);
+        assert_eq!((it.tick(1), it.tick(1)), (Step::AskWitness(vec![0, 1]), Step::Wait));
+        it.witness_voted(vec![0, 1], is_given);
         let steps: Vec<Step> =
             std::iter::repeat_with(|| (it.tick(1), vote(&mut it)).0).take(3).collect();
         let last = if is_given { Step::Agreed(4) } else { Step::Wait };

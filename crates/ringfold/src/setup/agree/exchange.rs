@@ -235,6 +235,7 @@ mod tests {
             rates: Rates::default(),
             locality: Locality::default(),
             rdma_ports: 0,
+            witness: None,
         }
     }
 

@@ -9,6 +9,7 @@ mod interfaces;
 use std::path::Path;
 use std::sync::Arc;
 
+use ringfold_bootstrap::Witness;
 use ringfold_bootstrap::interface::{Choice, alike};
 use ringfold_innetwork::RdmaDevices;
 use ringfold_topology::discover::{Cpus, Host, cores, locality, machine, wire_mbps};
@@ -47,11 +48,13 @@ pub(super) struct Discovered {
     pub(super) locality: Locality,
     /// The number of RDMA ports that this process may use.
     pub(super) rdma_ports: usize,
+    /// The witness that decides between two halves of a group after a failure.
+    pub(super) witness: Option<Witness>,
 }
 
 impl Discovered {
-    /// Reads the host's properties and opens its RDMA devices, for one group. `rank` is for the
-    /// log. The ranks meet at `place`.
+    /// Reads the host's properties and opens its RDMA devices, for one group. Looks for no witness.
+    /// `rank` is for the log. The ranks meet at `place`.
     ///
     /// # Errors
     /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file
@@ -97,6 +100,7 @@ impl Discovered {
             rates,
             locality,
             rdma_ports,
+            witness: None,
         };
         Ok((found, rails))
     }
