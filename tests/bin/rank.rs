@@ -65,6 +65,9 @@
 //!   The others call again. With `pass` those with higher numbers first wait for a message of the
 //!   rank before them;
 //! * `pace MILLIS`: makes short calls for ever, and computes for this time before each;
+//! * `noted FOLDER`: makes short calls for ever. After each call it writes their number, and the
+//!   nanoseconds since 1970, to a file in FOLDER that has the name of its rank. It prints its
+//!   process number after the first one;
 //! * `traced CALLS MESSAGES`: all-reduces CALLS times, sends MESSAGES messages to the next rank and
 //!   receives as many, of which every hundredth is long, and leaves;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
@@ -77,9 +80,11 @@ mod mixed;
 mod recovery;
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ringfold::{
     ANY_SOURCE, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, Request,
@@ -146,6 +151,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("abort") => abort(comm),
         Some("stray") => stray(comm, &args[1], Rank::at(args.get(2).map_or(3, |_| number(2)))),
         Some("pace") => pace(comm, number(1) as u64),
+        Some("noted") => noted(comm, Path::new(&args[1])),
         Some("forked") => forked(taken(own), Rank::at(number(1))),
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
         Some("differ") => differ(comm, number(1), number(2)),
@@ -495,6 +501,21 @@ fn pace(comm: &mut Communicator, millis: u64) -> Result<(), Error> {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// A task of this program, as described in its head.
+fn noted(comm: &mut Communicator, folder: &Path) -> Result<(), Error> {
+    let file = File::create(folder.join(comm.rank().to_string())).expect("a file");
+    for calls in 1_u64.. {
+        comm.all_reduce(&mut [1.0_f32; 2], ReduceOp::Max)?;
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |it| it.as_nanos());
+        let note = u128::from(calls) << 64 | now;
+        file.write_all_at(&note.to_le_bytes(), 0).expect("room");
+        if calls == 1 {
+            println!("started {}", std::process::id());
+        }
+    }
+    Ok(())
 }
 
 /// A task of this program, as described in its head.

@@ -58,7 +58,7 @@ const MAY_USE: &[(&str, Uses)] = &[
             "crates/bootstrap",
         ]),
     ),
-    ("crates/launcher", Only(&["crates/types", "topology", "crates/bootstrap"])),
+    ("crates/launcher", Only(&["crates/types", "topology", "crates/bootstrap", "transport"])),
     ("crates/cli", AllBut(&["tests", HARNESS])),
     (
         "bench",

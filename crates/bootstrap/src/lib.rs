@@ -81,6 +81,7 @@ pub use http::serve;
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
 pub use look::{FarGroup, FarHost, FarHosts, HostLook, look_around};
+pub use record::copy::dump_ended;
 pub use record::count::CallKind;
 pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
 pub use record::folder::digest as record_folder_digest;

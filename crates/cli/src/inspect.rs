@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ringfold_bootstrap::{Logged, RecordedCall, RecordedGroup};
 
-use crate::records::{Job, Process, copies, described, jobs};
+use crate::records::{Job, Process, complete, copies, described, jobs};
 
 /// Calls before and after the first one that differs.
 const AROUND: u64 = 4;
@@ -26,8 +26,15 @@ pub(crate) struct Args {
 /// Returns the failures of a job, the calls that differ between ranks, and the last events.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let folder = Path::new(&args.of);
-    let jobs = if folder.is_dir() { copies(folder)? } else { jobs(Some(&args.of))? };
     let mut text = String::new();
+    let jobs = if folder.is_dir() {
+        if let Err(error) = complete(folder) {
+            writeln!(text, "no copies of ended ranks of this host: {}: {error}", folder.display())?;
+        }
+        copies(folder)?
+    } else {
+        jobs(Some(&args.of))?
+    };
     for job in &jobs {
         writeln!(text, "{}", job.title())?;
         for (cause, ranks) in failures(job) {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use ringfold::this_moment;
 use ringfold_bootstrap::{
-    AwaitedMessage, FarGroup, HostLook, Logged, Record, RecordedCall, RecordedGroup, open_record,
-    record_folder_digest, state_of,
+    AwaitedMessage, FarGroup, HostLook, Logged, Record, RecordedCall, RecordedGroup, dump_ended,
+    open_record, record_folder_digest, state_of,
 };
 use ringfold_collectives::Algorithm;
-use ringfold_transport::{record_folder, trust_counter};
+use ringfold_transport::{record_folder, ticks, trust_counter};
 use ringfold_types::Call;
 
 /// The record of a rank, and the state of its process.
@@ -184,6 +185,16 @@ fn denied(wanted: &str) -> Option<String> {
             users.join(" ")
         )
     })
+}
+
+/// Adds to a folder for dumps the records of ranks of this host that were killed, and that no other
+/// has copied there.
+///
+/// # Errors
+/// The folder or the records cannot be used.
+pub(crate) fn complete(folder: &Path) -> io::Result<()> {
+    trust_counter();
+    dump_ended(&record_folder(), ticks, Some(&fs::canonicalize(folder)?))
 }
 
 /// Returns the jobs in a folder to which failures have copied records.

@@ -18,7 +18,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open, set_child_subreaper};
 use crate::message::Status;
 use crate::node_agent::NODE_AGENT;
 use crate::stream::Stream;
-use crate::{descriptors, process_tree, signals};
+use crate::{descriptors, dumps, process_tree, signals};
 
 /// The argument that makes a program the guardian of a host, which starts a node agent.
 pub(crate) const GUARDIAN: &str = "--ringfold-guardian";
@@ -39,7 +39,9 @@ pub(crate) fn guard() -> ExitCode {
             .process_group(0)
             .spawn()?;
         until_the_end(&node_agent)?;
-        Ok(end_of(&node_agent))
+        let code = end_of(&node_agent);
+        dumps::complete();
+        Ok(code)
     });
     match code {
         Ok(code) => ExitCode::from(code),

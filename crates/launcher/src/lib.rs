@@ -9,7 +9,7 @@
 //! * `node_agent`: the process that runs the ranks of one host. `guardian`: its parent process.
 //!   `sentinel`: the last process to end leftovers. `trampoline`: a rank's process before it
 //!   executes the program. `process_tree`: descendants. `affinity`: cores. `descriptors`: limits of
-//!   files and processes.
+//!   files and processes. `dumps`: the records of killed ranks.
 //! * `host`: the launcher's link to a node agent. `message`, `frame`: its protocol. `admit`: the
 //!   reports that a host may make. `heartbeat`: how either end detects a broken link.
 //! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input. [`Stream`]: this process's
@@ -45,6 +45,7 @@
 mod admit;
 mod affinity;
 mod descriptors;
+mod dumps;
 mod frame;
 mod generate;
 mod guardian;

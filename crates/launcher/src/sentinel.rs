@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::dumps;
 use crate::message::HostOrder;
 use crate::process_tree::{self, DYING};
 use crate::stream::failed;
@@ -59,6 +60,7 @@ pub(crate) fn watch(pid: Option<u32>, agent: &str) -> ExitCode {
         process_tree::kill_all(|process| process.inherited(&variable));
         std::thread::sleep(PAUSE);
     }
+    dumps::complete();
     ExitCode::SUCCESS
 }
 

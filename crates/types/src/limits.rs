@@ -229,6 +229,9 @@ pub const SCRAPE_MS: u64 = 5000;
 /// Bytes of a request for metrics.
 pub const SCRAPE_BYTES_MAX: usize = 8 * 1024;
 
+/// Bytes of the path of the folder for dumps, which the record of a process names.
+pub const DUMP_PATH_BYTES: usize = 1024;
+
 /// Records of ended processes that a user's folder keeps. The oldest go first.
 pub const RECORDS_KEPT: usize = 128;
 

@@ -9,9 +9,10 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::clock::nanoseconds;
 use super::format::{RECORD_WORDS, without_keys};
 use super::read::{Record, bytes_of, read_record, state_of, to_bytes, to_words};
-use super::{nanoseconds, recorder};
+use super::recorder;
 
 /// The folder of a host's records, and a moment there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

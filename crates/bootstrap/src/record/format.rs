@@ -52,8 +52,13 @@ pub(crate) mod at {
     pub(crate) const UNRECORDED: usize = 40;
     /// The nanoseconds for which calls waited.
     pub(crate) const WAITED: usize = 41;
+    /// The last stamp that the copy in the folder for dumps has, which others made after the end
+    /// of the process.
+    pub(crate) const DUMPED: usize = 42;
     /// For each way its bytes, and then for each way its losses.
     pub(crate) const TRAFFIC: Range<usize> = 64..64 + 2 * Way::COUNT;
+    /// The path of the folder for dumps.
+    pub(crate) const DUMP: Range<usize> = 384..512;
 }
 
 /// A ring of events: a stamp, a time, and a text with its length before it.
@@ -189,4 +194,6 @@ pub(crate) fn without_keys(words: &mut [u64]) {
 pub(crate) const RECORD_WORDS: usize = KINDS.end;
 
 const _: () = assert!(RECORD_WORDS * 8 == limits::RECORD_BYTES);
-const _: () = assert!(at::TRAFFIC.end <= HEADER_WORDS && HEADER_WORDS.is_multiple_of(8));
+const _: () = assert!(at::TRAFFIC.end <= at::DUMP.start && at::DUMP.end <= HEADER_WORDS);
+const _: () = assert!(HEADER_WORDS.is_multiple_of(8));
+const _: () = assert!((at::DUMP.end - at::DUMP.start) * 8 == limits::DUMP_PATH_BYTES);

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::time::{ClockId, clock_gettime};
-
+use self::clock::moment;
 use self::count::{end_kind, trace_failure};
 use self::format::{
     EVENT_HEAD_WORDS, FAILURES, GROUP_WORDS, GROUPS, GroupWords, LINKS, MAGIC, Ring, VERSION, at,
@@ -21,7 +20,8 @@ use self::format::{
 use self::read::LookPort;
 use self::tracer::Tracer;
 
-mod copy;
+mod clock;
+pub(crate) mod copy;
 pub(crate) mod count;
 pub(crate) mod counters;
 pub(crate) mod folder;
@@ -45,7 +45,8 @@ pub struct RecordFacts {
     pub host: String,
     /// The clock of the stamps, and whether it is the counter of the processor.
     pub clock: (fn() -> u64, bool),
-    /// The folder to which a failure copies the record, and those of dead ranks of the host.
+    /// The folder to which a failure copies the record, and those of dead ranks of the host: an
+    /// absolute path of at most `limits::DUMP_PATH_BYTES`.
     pub dump: Option<PathBuf>,
     /// The folder with the records of this host, if this process has its own there.
     pub folder: Option<PathBuf>,
@@ -144,8 +145,8 @@ pub(crate) fn record_failure(place: &Place, text: &str) {
     place.words[group::FAILURE].store(writer.failures, Ordering::Relaxed);
     recorder.words[at::KEEP].store(1, Ordering::Relaxed);
     let Some(dump) = &recorder.facts.dump else { return };
-    let host = (&*recorder.facts.host, recorder.facts.folder.as_deref());
-    if let Err(error) = copy::copy(recorder.words, recorder.moment(), host, dump) {
+    let folder = recorder.facts.folder.as_deref();
+    if let Err(error) = copy::copy(recorder.words, recorder.moment(), folder, dump) {
         tracing::warn!(
             "the record is not in RINGFOLD_DUMP={}, and the job goes on: {error}",
             dump.display()
@@ -164,10 +165,8 @@ impl Recorder {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This moment as a stamp, in monotonic nanoseconds, and in nanoseconds since 1970.
     fn moment(&self) -> [u64; 3] {
-        let stamp = (self.facts.clock.0)();
-        [stamp, nanoseconds(ClockId::Monotonic), nanoseconds(ClockId::Realtime)]
+        moment(self.facts.clock.0)
     }
 
     fn write_header(&self) {
@@ -178,6 +177,9 @@ impl Recorder {
             self.words[place].store(value, Ordering::Relaxed);
         }
         write_text(&self.words[at::HOST], &self.facts.host);
+        if let Some(dump) = self.facts.dump.as_ref().and_then(|dump| dump.to_str()) {
+            write_text(&self.words[at::DUMP], dump);
+        }
         self.words[at::VERSION].store(VERSION, Ordering::Relaxed);
         self.words[at::MAGIC].store(MAGIC, Ordering::Release);
     }
@@ -311,12 +313,6 @@ fn write_text(words: &[AtomicU64], text: &str) -> u64 {
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 const fn halves(whole: u128) -> [u64; 2] {
     [whole as u64, (whole >> u64::BITS) as u64]
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
 
 #[cfg(test)]

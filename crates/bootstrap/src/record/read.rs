@@ -43,6 +43,10 @@ pub struct Record {
     /// The bytes sent by each way, and how often others took the place of a lost way. The order is
     /// that of [`Way::all`].
     pub traffic: Vec<[u64; 2]>,
+    /// The folder to which a failure copies the record; empty without one.
+    pub(super) dump: String,
+    /// The last stamp in the copy that others made after the end of the process.
+    pub(super) dumped: u64,
     has_counter: bool,
     start: [u64; 3],
     copied: [u64; 3],
@@ -203,6 +207,8 @@ pub fn read_record(first: &[u8], second: &[u8]) -> Result<Record, InvalidRecord>
         unrecorded: words[at::UNRECORDED],
         waited: words[at::WAITED],
         traffic: traffic_of(&copies),
+        dump: text(&words[at::DUMP], u64::MAX),
+        dumped: words[at::DUMPED],
         has_counter: words[at::HAS_COUNTER] != 0,
         start: moment(at::START),
         copied: moment(at::COPIED),
@@ -404,6 +410,6 @@ pub(super) fn to_words(bytes: &[u8]) -> Vec<u64> {
 }
 
 /// The bytes of these words.
-pub(super) fn to_bytes(words: &[u64]) -> Vec<u8> {
+pub(crate) fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

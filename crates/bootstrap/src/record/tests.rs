@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicU64;
 use proptest::prelude::*;
 use ringfold_harness::Folder;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
+use rustix::time::ClockId;
 
+use super::clock::nanoseconds;
 use super::counters::{CountedCalls, read_counters};
 use super::format::CALL_WORDS;
 use super::read::{AwaitedMessage, Record, read_record, state_of};

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +15,7 @@ use ringfold_transport::{
     count_traffic, may_write, open_private_folder, record, record_folder, remove_record, ticks,
     trust_counter, use_exact_clock,
 };
-use ringfold_types::limits::RECORDS_KEPT;
+use ringfold_types::limits::{DUMP_PATH_BYTES, RECORDS_KEPT};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
@@ -53,27 +54,37 @@ pub(super) fn start(config: &Config, host: &str) {
     if let (Some(metrics), Some(folder)) = (&config.metrics, &folder) {
         metrics::start(metrics, folder);
     }
-    let dump = config.dump.clone().map(PathBuf::from).filter(|dump| may_dump(dump));
+    let dump = config.dump.as_ref().and_then(|dump| dump_folder(Path::new(dump)));
     let clock = (ticks as fn() -> u64, has_counter);
     count_traffic(&words[TRAFFIC_AT]);
     start_record(words, RecordFacts { host: host.to_owned(), clock, dump, folder, tracer });
 }
 
-/// Returns whether a failure can copy the record to the folder `dump`. Warns if it cannot.
-fn may_dump(dump: &Path) -> bool {
+/// Makes the folder `dump`, and returns its absolute path. Warns if a failure cannot copy the
+/// record there.
+fn dump_folder(dump: &Path) -> Option<PathBuf> {
     let trial = dump.join(format!(".trial-{}", std::process::id()));
     let tried = may_write((RECORD_WORDS * size_of::<u64>()) as u64)
         .and_then(|()| fs::create_dir_all(dump))
         .and_then(|()| fs::write(&trial, b""))
-        .and_then(|()| fs::remove_file(&trial));
-    if let Err(error) = &tried {
-        tracing::warn!(
-            "RINGFOLD_DUMP={} cannot be written, so a failure leaves no records there; make it a \
-             folder that this user may write: {error}",
-            dump.display()
-        );
-    }
-    tried.is_ok()
+        .and_then(|()| fs::remove_file(&trial))
+        .and_then(|()| fs::canonicalize(dump))
+        .and_then(|path| {
+            if path.as_os_str().len() > DUMP_PATH_BYTES {
+                let long = format!("its path has more than {DUMP_PATH_BYTES} bytes");
+                return Err(io::Error::other(long));
+            }
+            Ok(path)
+        });
+    tried
+        .inspect_err(|error| {
+            tracing::warn!(
+                "RINGFOLD_DUMP={} cannot be written, so a failure leaves no records there; make it \
+                 a folder that this user may write: {error}",
+                dump.display()
+            );
+        })
+        .ok()
 }
 
 /// Removes the records of processes of this user that ended more than a day ago, and the oldest of
