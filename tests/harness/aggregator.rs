@@ -47,7 +47,21 @@ impl Home {
     /// If it does not start.
     #[must_use]
     pub fn aggregator(&self, arguments: &[&str]) -> Aggregator {
+        self.aggregator_with(arguments, |_| ())
+    }
+
+    /// Starts an aggregator as `aggregator` does, with what `prepare` adds to the command.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn aggregator_with(
+        &self,
+        arguments: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Aggregator {
         let mut command = self.command();
+        prepare(&mut command);
         if !arguments.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

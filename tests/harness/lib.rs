@@ -2,6 +2,7 @@
 //!
 //! * `random`: random numbers from a seed;
 //! * `folder`: a temporary folder;
+//! * `http`: pages of servers;
 //! * `job`: a running program with its output and a deadline;
 //! * `needed`: skips tests on machines that lack something;
 //! * `namespaces`: network namespaces that stand for hosts and switches;
@@ -15,6 +16,7 @@
 mod aggregator;
 pub mod fake_verbs;
 mod folder;
+mod http;
 mod job;
 mod namespaces;
 pub mod needed;
@@ -26,6 +28,7 @@ mod torch_store;
 
 pub use aggregator::{Aggregator, Home, IN_NETWORK};
 pub use folder::Folder;
+pub use http::http_page;
 pub use job::{Job, Outcome, kill};
 pub use namespaces::Namespaces;
 pub use random::Random;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Ranks, free_port};
+use ringfold_harness::{Ranks, free_port, http_page};
 
-use crate::metrics::{get, until};
+use crate::metrics::until;
 
 const RANKS: usize = 64;
 
@@ -36,14 +36,14 @@ fn a_scrape_each_second_takes_little() {
         command.env("RINGFOLD_METRICS", format!("127.0.0.1:{port}"));
     });
     ranks.wait_for("started");
-    let page = until(|| get(port, "/metrics").filter(|page| page.contains("rank=\"63\"")));
+    let page = until(|| http_page(port, "/metrics").filter(|page| page.contains("rank=\"63\"")));
     println!("{RANKS} ranks, a page of {} bytes each second", page.len());
     let mut percents = [Vec::new(), Vec::new()];
     for is_scraped in [false, true].repeat(3) {
         let (before, begin) = (cpu(&ranks), Instant::now());
         while begin.elapsed() < PART {
             if is_scraped {
-                assert!(get(port, "/metrics").is_some());
+                assert!(http_page(port, "/metrics").is_some());
             }
             std::thread::sleep(Duration::from_secs(1));
         }

@@ -1,25 +1,15 @@
 //! Metrics of running jobs, over HTTP and in a file.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Folder, Job, Ranks, free_port, needed};
+use ringfold_harness::{Folder, Home, Job, Ranks, free_port, http_page, needed};
 use rustix::process::Signal;
 
 use crate::{LONG, ringfold};
-
-/// The body of a page of this port of the loopback interface, if there is one.
-pub(crate) fn get(port: u16, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    head.contains("200 OK").then(|| body.to_owned())
-}
 
 /// Asks again and again until `is_enough` of the answer.
 pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
@@ -79,7 +69,7 @@ fn counters_are_those_of_the_plan() {
     let job = job_of(&ranks);
     // The records of the last calls may be behind their ends by a moment.
     let page = until(|| {
-        let page = get(port, "/metrics")?;
+        let page = http_page(port, "/metrics")?;
         let counts = samples(&page, "ringfold_call_duration_seconds_count", &job);
         let of_calls = counts.iter().filter(|it| label(&it.0, "collective") == "allreduce");
         (of_calls.map(|it| it.1).sum::<f64>() == 4000.0).then_some(page)
@@ -117,11 +107,8 @@ fn counters_are_those_of_the_plan() {
     }
 }
 
-/// Prometheus finds no fault with the page, and scrapes it itself.
-fn prometheus_takes(page: &str, port: u16, job: &str) {
-    if !needed::are_there("prometheus", &["prometheus", "promtool"]) {
-        return;
-    }
+/// Prometheus finds no fault with the page.
+fn check(page: &str) {
     let mut tool = Command::new("promtool");
     tool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut tool = tool.spawn().unwrap();
@@ -130,6 +117,14 @@ fn prometheus_takes(page: &str, port: u16, job: &str) {
     // It takes the older format, in which the help of a counter has another name.
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.lines().all(|line| line.ends_with("_total no help text")), "{said}");
+}
+
+/// Prometheus finds no fault with the page, and scrapes it itself.
+fn prometheus_takes(page: &str, port: u16, job: &str) {
+    if !needed::are_there("prometheus", &["prometheus", "promtool"]) {
+        return;
+    }
+    check(page);
     let (folder, own) = (Folder::new(), free_port());
     let config = folder.file(
         "prometheus.yml",
@@ -152,7 +147,8 @@ fn prometheus_takes(page: &str, port: u16, job: &str) {
         text + &if plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
     });
     let answer = until(|| {
-        get(own, &format!("/api/v1/query?query={query}")).filter(|it| it.contains("\"value\""))
+        http_page(own, &format!("/api/v1/query?query={query}"))
+            .filter(|it| it.contains("\"value\""))
     });
     assert!(answer.contains("\"4000\""), "{answer}");
     drop(server);
@@ -165,7 +161,7 @@ fn another_process_goes_on_when_that_with_the_port_ends() {
     let ranks = counted(&port.to_string(), "10", &stop);
     let job = job_of(&ranks);
     let ranks_seen = || {
-        let page = get(port, "/metrics")?;
+        let page = http_page(port, "/metrics")?;
         let waited = samples(&page, "ringfold_wait_seconds_total", &job);
         Some(waited.iter().map(|it| label(&it.0, "rank").to_owned()).collect::<Vec<_>>())
     };
@@ -209,6 +205,54 @@ fn metrics_go_to_a_file() {
     });
     fs::write(&stop, "").unwrap();
     assert!(ranks.finish(LONG).iter().all(|it| it.status.success()));
+}
+
+/// Three ranks call 10 times with 1 MiB over an aggregator.
+#[test]
+fn an_aggregator_has_metrics() {
+    let (folder, home, port, begin) = (Folder::new(), Home::new(), free_port(), Instant::now());
+    let aggregator = home.aggregator_with(&[], |command| {
+        command.env("RINGFOLD_METRICS", port.to_string());
+    });
+    let stop = folder.at("stop");
+    let job = Job::start(&mut home.ranks(3, &aggregator.at, &["counted", "262144", "10", &stop]));
+    (0..3).for_each(|_| drop(job.line("counted")));
+    let at = &aggregator.at;
+    let own = |page: &str, name: &str| -> Vec<(String, f64)> {
+        let head = format!("{name}{{aggregator=\"{at}\"");
+        let lines = page.lines().filter_map(|line| line.strip_prefix(&head)?.rsplit_once("} "));
+        lines.map(|(labels, value)| (labels.to_owned(), value.parse().unwrap())).collect()
+    };
+    // The parts of ten calls, and no bytes for barriers. The numbers of groups are as old as a
+    // beat.
+    let parts = f64::from(3 * 10 * (1 << 20));
+    let page = until(|| {
+        http_page(port, "/metrics").filter(|page| {
+            own(page, "ringfold_received_bytes_total").iter().any(|it| it.1 >= parts)
+        })
+    });
+    let one = |name| match &own(&page, name)[..] {
+        [(labels, value)] => (labels.clone(), *value),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(one("ringfold_groups").1, 1.0);
+    assert_eq!(one("ringfold_received_bytes_total").1, parts);
+    let chunks = home.chunks(at)[0];
+    assert!(chunks > 10 && one("ringfold_reductions_total").1 == chunks as f64, "{chunks}");
+    let (labels, sent) = one("ringfold_sent_bytes_total");
+    assert_eq!(label(&labels, "transport"), "tcp");
+    assert!(parts < sent && sent < 1.01 * parts, "{sent} bytes sent");
+    assert_eq!(one("ringfold_failovers_total").1, 0.0);
+    let waited = one("ringfold_wait_seconds_total").1;
+    assert!(0.0 < waited && waited < begin.elapsed().as_secs_f64(), "{waited} s");
+    let memory = one("ringfold_memory_bytes").1;
+    assert!(home.stats(at).contains(&format!("pool: {memory} of ")), "{memory}");
+    if needed::are_there("prometheus", &["prometheus", "promtool"]) {
+        check(&page);
+    }
+    fs::write(&stop, "").unwrap();
+    assert!(job.finish(LONG).status.success());
+    until(|| http_page(port, "/metrics").filter(|page| own(page, "ringfold_groups")[0].1 == 0.0));
 }
 
 #[test]

@@ -72,7 +72,8 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         Some(name) => Some((name.clone(), resolve(&name)?)),
         None => None,
     };
-    let devices = devices(listen.ip())?;
+    let ringfold = ringfold::Config::from_env()?;
+    let devices = devices(&ringfold, listen.ip())?;
     let by = match &devices {
         Ok(_) => "rdma".to_owned(),
         Err(lack) => format!("tcp ({lack})"),
@@ -88,6 +89,10 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
             args.memory,
         );
         Stream::Out.write_all(line.as_bytes())?;
+        if let Some(metrics) = &ringfold.metrics {
+            let at = server.address()?.to_string();
+            ringfold::serve_aggregator(metrics, at, server.stats())?;
+        }
         server.run().await;
         Ok(String::new())
     })
@@ -95,8 +100,7 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
 
 /// The RDMA devices, by the variables with which ranks choose theirs, or the reason why chunks go
 /// by TCP. `at` is the address of the control port.
-fn devices(at: IpAddr) -> Result<Result<RdmaDevices, String>> {
-    let config = ringfold::Config::from_env()?;
+fn devices(config: &ringfold::Config, at: IpAddr) -> Result<Result<RdmaDevices, String>> {
     if !config.transports.rdma {
         return Ok(Err("RINGFOLD_TRANSPORT allows no rdma".to_owned()));
     }

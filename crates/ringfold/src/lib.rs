@@ -122,6 +122,8 @@ pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
+#[doc(hidden)]
+pub use metrics::serve_aggregator;
 pub use parts::Parts;
 pub use point_to_point::{ANY_SOURCE, ANY_TAG, Received};
 pub use profile::{Profile, ProfiledCalls};

@@ -294,6 +294,12 @@ impl Group {
         self.children[child].posted > self.children[child].delivered
     }
 
+    /// Whether a chunk has begun that has no result: it waits for children or for the parent.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.children.iter().any(|child| child.posted > self.results)
+    }
+
     /// The children without which the oldest unfinished chunk cannot be combined. None while the
     /// parent owes the result of a chunk that is combined.
     #[must_use]

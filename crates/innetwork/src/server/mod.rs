@@ -119,6 +119,12 @@ impl Server {
         self.control.local_addr()
     }
 
+    /// Returns a function that returns the numbers of all groups.
+    pub fn stats(&self) -> impl Fn() -> Stats + Send + Sync + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.stats()
+    }
+
     /// Serves jobs until the task is dropped.
     pub async fn run(self) {
         let Self { control, site, shared } = self;
@@ -203,6 +209,7 @@ impl Shared {
             memory: ends[0].lease().bytes() as u64,
             chunks: 0,
             bytes: 0,
+            waited: 0,
         })?;
         let job = &record.job;
         tracing::info!(job, group, ?shape, ?above, "granted a group");

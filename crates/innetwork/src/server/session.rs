@@ -36,6 +36,10 @@ pub(crate) struct Session {
     uplink: Option<Uplink>,
     /// Bytes that children have handed over.
     bytes: u64,
+    /// The time for which chunks have waited for others, without the wait that goes on.
+    waited: Duration,
+    /// The begin of the wait that goes on.
+    waits_since: Option<Instant>,
     beat: Interval,
     /// The time since which no child is connected.
     empty_since: Option<Instant>,
@@ -87,6 +91,8 @@ pub(crate) async fn serve(
         children,
         uplink: None,
         bytes: 0,
+        waited: Duration::ZERO,
+        waits_since: None,
         beat,
         empty_since: Some(Instant::now()),
         end: None,
@@ -110,6 +116,7 @@ impl Session {
             moved |= self.receive();
             moved |= self.climb(cx);
             moved |= self.send();
+            self.count_wait();
             moved |= self.tick(cx);
             if self.is_over() {
                 return Poll::Ready(());
@@ -140,6 +147,18 @@ impl Session {
         }
         self.children.iter().all(|child| child.state == State::Left)
             || self.empty_since.is_some_and(|since| since.elapsed() > ATTACH)
+    }
+
+    /// Counts the time for which a chunk waits for others.
+    fn count_wait(&mut self) {
+        match (self.core.has_begun(), self.waits_since) {
+            (true, None) => self.waits_since = Some(Instant::now()),
+            (false, Some(since)) => {
+                self.waited += since.elapsed();
+                self.waits_since = None;
+            }
+            _ => {}
+        }
     }
 
     /// Does the work of all links.
@@ -343,10 +362,12 @@ impl Session {
         self.empty_since = (count == 0).then(|| self.empty_since.unwrap_or_else(Instant::now));
         let is_above = self.uplink.as_ref().is_some_and(Uplink::is_ready);
         let (chunks, bytes) = (self.core.combined(), self.bytes);
+        let waited = self.waited + self.waits_since.map_or(Duration::ZERO, |it| it.elapsed());
+        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.record.change(|stats| {
             stats.children.1 = number(count);
             stats.linked = number(linked);
-            (stats.chunks, stats.bytes) = (chunks, bytes);
+            (stats.chunks, stats.bytes, stats.waited) = (chunks, bytes, waited);
             stats.parent.iter_mut().for_each(|parent| parent.is_connected = is_above);
         });
     }

@@ -90,6 +90,8 @@ pub struct GroupStats {
     pub chunks: u64,
     /// Bytes that children have handed over.
     pub bytes: u64,
+    /// Nanoseconds for which a chunk that had begun waited for children or for the group above.
+    pub waited: u64,
 }
 
 /// The group above one at an aggregator.

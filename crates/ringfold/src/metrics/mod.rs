@@ -2,8 +2,10 @@
 //!
 //! Every process with `RINGFOLD_METRICS` has a thread that waits for its turn. The first one reads
 //! the records of all processes. When its process ends, the next one goes on. No thread that
-//! performs calls, or detects failures, takes part in it.
+//! performs calls, or detects failures, takes part in it. An aggregator offers its own numbers by
+//! the same server.
 
+mod aggregator;
 mod text;
 
 use std::collections::HashMap;
@@ -13,12 +15,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::{Counters, open_counters, serve};
-use ringfold_transport::{close_in_children, may_write};
+use ringfold_innetwork::trees::Stats;
+use ringfold_transport::{TRAFFIC_WORDS, close_in_children, count_traffic, may_write};
 use ringfold_types::Digest;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
@@ -48,36 +52,75 @@ pub(crate) fn start(metrics: &Metrics, folder: &Path) {
     });
 }
 
+/// Offers the metrics of an aggregator from now on: of its process, and of the groups that `stats`
+/// returns. It is called once in a process. `at` is the address of the aggregator. Does not block.
+/// Logs a warning if the place is taken, and tries again.
+///
+/// # Errors
+/// There is no thread to have.
+#[doc(hidden)]
+pub fn serve_aggregator(
+    metrics: &Metrics,
+    at: String,
+    stats: impl Fn() -> Stats + Send + Sync + 'static,
+) -> io::Result<()> {
+    let words: Box<[AtomicU64]> = (0..TRAFFIC_WORDS).map(|_| AtomicU64::new(0)).collect();
+    let words = &*Box::leak(words);
+    count_traffic(words);
+    let listener = first_listener(metrics);
+    let metrics = metrics.clone();
+    start_thread(move || {
+        offer(&metrics, listener, move || {
+            let traffic: Vec<_> = words.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+            aggregator::text(&at, &traffic, &stats())
+        });
+    })
+}
+
 /// Begins to listen if it is the turn of this process, and starts its thread.
 fn begin(metrics: Metrics, folder: PathBuf) -> io::Result<()> {
     let lock = lock_file(&metrics, &folder)?;
     let has_turn = fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-    let listener = match &metrics {
-        Metrics::At(address) if has_turn => listen(*address)
-            .inspect_err(|error| {
-                tracing::warn!(
-                    "RINGFOLD_METRICS={metrics} is not served, and the job goes on; this process \
-                     tries again every {} s: {error}",
-                    RETRY.as_secs()
-                );
-            })
-            .ok(),
-        _ => None,
-    };
-    let name = "ringfold-metrics".to_owned();
-    let run = move || {
+    let listener = if has_turn { first_listener(&metrics) } else { None };
+    start_thread(move || {
         wait_for_turn(&lock);
         let seen = Seen::new(&folder);
-        match &metrics {
-            Metrics::At(address) => {
-                let listener = listener.unwrap_or_else(|| listen_later(*address));
-                let error = serve(listener, CONTENT_TYPE, move || seen.text());
-                tracing::warn!("RINGFOLD_METRICS={metrics} is not served: {error}");
-            }
-            Metrics::File(path) => write_always(path, &seen),
+        offer(&metrics, listener, move || seen.text());
+    })
+}
+
+fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("ringfold-metrics".to_owned()).spawn(run).map(drop)
+}
+
+/// Listens at the address of the metrics, if they have one. Warns if the port is taken.
+fn first_listener(metrics: &Metrics) -> Option<TcpListener> {
+    let Metrics::At(address) = metrics else { return None };
+    listen(*address)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "RINGFOLD_METRICS={metrics} is not served, and the job goes on; this process \
+                 tries again every {} s: {error}",
+                RETRY.as_secs()
+            );
+        })
+        .ok()
+}
+
+/// Offers the text that `make` returns, and goes on for as long as the process runs.
+fn offer(
+    metrics: &Metrics,
+    listener: Option<TcpListener>,
+    make: impl Fn() -> String + Send + Sync + 'static,
+) {
+    match metrics {
+        Metrics::At(address) => {
+            let listener = listener.unwrap_or_else(|| listen_later(*address));
+            let error = serve(listener, CONTENT_TYPE, make);
+            tracing::warn!("RINGFOLD_METRICS={metrics} is not served: {error}");
         }
-    };
-    thread::Builder::new().name(name).spawn(run).map(drop)
+        Metrics::File(path) => write_always(path, make),
+    }
 }
 
 /// Opens the file whose lock says that its process offers these metrics, in this network.
@@ -122,10 +165,10 @@ fn listen_later(address: SocketAddr) -> TcpListener {
 }
 
 /// Writes the metrics to a file again and again.
-fn write_always(path: &Path, seen: &Seen) {
+fn write_always(path: &Path, make: impl Fn() -> String) {
     let mut was_written = true;
     loop {
-        let written = write(path, &seen.text());
+        let written = write(path, &make());
         if let (Err(error), true) = (&written, was_written) {
             tracing::warn!(
                 "RINGFOLD_METRICS={} is not written, and the job goes on: {error}",

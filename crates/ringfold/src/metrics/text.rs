@@ -28,7 +28,7 @@ const LIMITS: [&str; CountedCalls::LIMITS.len()] = [
 ];
 
 /// A family of metrics: its name, its type, its unit, and its meaning.
-type Family = (&'static str, &'static str, &'static str, &'static str);
+pub(super) type Family = (&'static str, &'static str, &'static str, &'static str);
 
 const DURATIONS: Family = (
     "ringfold_call_duration_seconds",
@@ -36,11 +36,11 @@ const DURATIONS: Family = (
     "seconds",
     "Collective calls by duration. Calls that end in their first moment count as the shortest.",
 );
-const SENT: Family =
+pub(super) const SENT: Family =
     ("ringfold_sent_bytes", "counter", "bytes", "Bytes of messages that the process has sent.");
-const WAITED: Family =
+pub(super) const WAITED: Family =
     ("ringfold_wait_seconds", "counter", "seconds", "Time for which calls waited for peers.");
-const FAILOVERS: Family = (
+pub(super) const FAILOVERS: Family = (
     "ringfold_failovers",
     "counter",
     "",
@@ -62,19 +62,11 @@ fn write(out: &mut String, processes: &[Counters]) -> fmt::Result {
     for (process, labels) in all() {
         process.calls.iter().try_for_each(|calls| histogram(out, labels, calls))?;
     }
-    let ways = [(SENT, 0), (FAILOVERS, 1)];
-    for (family, index) in ways {
+    for (family, index) in [(SENT, 0), (FAILOVERS, 1)] {
         head(out, family)?;
         for (process, labels) in all() {
-            for (way, counts) in Way::all().zip(&process.traffic) {
-                // A way that was never used is none of this process.
-                if counts[0] > 0 {
-                    let (name, transport) = (family.0, way.transport());
-                    write!(out, "{name}_total{{{labels},transport=\"{transport}\"")?;
-                    way.rail().map_or(Ok(()), |rail| write!(out, ",rail=\"{rail}\""))?;
-                    writeln!(out, "}} {}", counts[index])?;
-                }
-            }
+            let counts = process.traffic.iter().map(|it| (it[0], it[index]));
+            by_way(out, family, labels, counts)?;
         }
     }
     head(out, WAITED)?;
@@ -84,7 +76,23 @@ fn write(out: &mut String, processes: &[Counters]) -> fmt::Result {
     writeln!(out, "# EOF")
 }
 
-fn head(out: &mut String, (name, kind, unit, meaning): Family) -> fmt::Result {
+/// Samples of a family by transport and rail. `counts` has for each way its bytes, and its count.
+pub(super) fn by_way(
+    out: &mut String,
+    (name, ..): Family,
+    labels: &str,
+    counts: impl Iterator<Item = (u64, u64)>,
+) -> fmt::Result {
+    // A way that was never used is none of this process.
+    for (way, (_, count)) in Way::all().zip(counts).filter(|(_, (bytes, _))| *bytes > 0) {
+        write!(out, "{name}_total{{{labels},transport=\"{}\"", way.transport())?;
+        way.rail().map_or(Ok(()), |rail| write!(out, ",rail=\"{rail}\""))?;
+        writeln!(out, "}} {count}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn head(out: &mut String, (name, kind, unit, meaning): Family) -> fmt::Result {
     writeln!(out, "# TYPE {name} {kind}")?;
     if !unit.is_empty() {
         writeln!(out, "# UNIT {name} {unit}")?;
@@ -124,7 +132,7 @@ fn names(kind: CallKind) -> (&'static str, &'static str, &'static str) {
 }
 
 /// Nanoseconds as seconds.
-struct Seconds(u64);
+pub(super) struct Seconds(pub(super) u64);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +141,7 @@ impl fmt::Display for Seconds {
 }
 
 /// The value of a label.
-struct Escaped<'a>(&'a str);
+pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
