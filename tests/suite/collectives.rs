@@ -6,6 +6,7 @@
 mod allocations;
 mod bits;
 mod call_groups;
+mod failovers;
 mod messages;
 mod rdma;
 mod registered;
