@@ -4,6 +4,10 @@
 use crate::channel::frames::decode;
 use crate::control::message::{FromCoordinator, ToCoordinator};
 use crate::coordinator::relay::Fetch;
+use crate::look::{Places, Question, Records};
+use crate::record::counters::read_counters;
+use crate::record::format::{MAGIC, RECORD_WORDS, VERSION, at};
+use crate::record::read::{Record, read_record, to_bytes};
 use crate::rendezvous::{FromLauncher, ToLauncher};
 use crate::{Arbiter, FailureCause, History};
 
@@ -44,6 +48,49 @@ pub fn is_launcher_answer(bytes: &[u8]) -> bool {
 #[must_use]
 pub fn is_relay_message(bytes: &[u8]) -> bool {
     decode::<Fetch>(bytes).is_some()
+}
+
+/// Whether the bytes are a question or an answer of `ringfold top` at a rank of another host. The
+/// records in an answer must also be printable.
+#[must_use]
+pub fn is_look(bytes: &[u8]) -> bool {
+    let records = decode::<Records>(bytes).map(Records::unpack);
+    let is_answer = records.is_some_and(|look| {
+        look.processes.iter().for_each(|(record, _)| print(record));
+        true
+    });
+    is_answer || decode::<Question>(bytes).is_some() || decode::<Places>(bytes).is_some()
+}
+
+/// Reads two copies of a record with these words at these places of each, and zeros elsewhere.
+/// Returns whether they are a record, which must also be printable.
+#[must_use]
+pub fn is_record(copies: [&[(u16, u64)]; 2]) -> bool {
+    let mut words = vec![0; RECORD_WORDS];
+    (words[at::MAGIC], words[at::VERSION]) = (MAGIC, VERSION);
+    let copies = copies.map(|changes| {
+        for (place, word) in changes {
+            words[usize::from(*place) % RECORD_WORDS] = *word;
+        }
+        to_bytes(&words)
+    });
+    let counters = read_counters(&copies[0], &copies[1]).is_ok();
+    let record = read_record(&copies[0], &copies[1]);
+    record.iter().for_each(print);
+    counters && record.is_ok()
+}
+
+/// Works out all that is shown of a record.
+fn print(record: &Record) {
+    let now = [record.last_stamp(), u64::MAX];
+    let events = record.failures.iter().chain(&record.links);
+    for (stamp, text) in events.map(|it| (it.at, &it.text)) {
+        assert!(record.time_of(stamp, now) >= record.started_at() && !text.contains('\n'));
+    }
+    for call in record.groups.iter().flat_map(|group| &group.calls) {
+        assert!(!crate::Logged::from(call).text().is_empty());
+        assert!(record.time_of(call.begin, now) >= record.started_at());
+    }
 }
 
 /// Decodes a history for an `Arbiter`.

@@ -125,7 +125,7 @@ fn records(id: [u64; 2]) -> Records {
 }
 
 impl Records {
-    fn unpack(self) -> HostLook {
+    pub(crate) fn unpack(self) -> HostLook {
         let Here { folder, now } = self.here;
         let records = self.processes.into_iter();
         let processes = records.filter_map(|(it, state)| Some((it.unpack()?, state))).collect();
