@@ -1,6 +1,7 @@
 //! Groups that hand over chunks to a provider in the network: one rank of each host, below a
 //! tree of aggregators, and the part of each member if there is no provider.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ringfold_topology::AggregationTree;
@@ -14,11 +15,11 @@ pub struct Group {
     /// The number of the group among those of the layout.
     pub number: usize,
     /// The ranks of the members, by number.
-    pub members: Vec<Rank>,
+    pub members: Arc<[Rank]>,
     /// The number of this member.
     pub me: usize,
     /// The aggregators above the members.
-    pub tree: AggregationTree,
+    pub tree: Arc<AggregationTree>,
     /// Chunks that a member may be ahead of the oldest result that it has not taken.
     pub window: usize,
     /// The form in which members hand over elements.
@@ -48,9 +49,9 @@ pub(crate) struct Level {
 
 /// The members, and the number of this one.
 pub(crate) struct Membership<'a> {
-    pub(crate) members: Vec<Rank>,
+    pub(crate) members: Arc<[Rank]>,
     pub(crate) me: usize,
-    pub(crate) tree: &'a AggregationTree,
+    pub(crate) tree: &'a Arc<AggregationTree>,
 }
 
 impl Group {
@@ -86,7 +87,7 @@ impl Group {
             partials = partials.map(|_| reserve(longest, Form::Accumulator));
             sums = sums.map(|_| levels.iter().map(|_| reserve(longest, form)).collect());
         }
-        let tree = tree.clone();
+        let tree = Arc::clone(tree);
         Self {
             number: 0,
             members,

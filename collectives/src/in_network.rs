@@ -109,7 +109,7 @@ impl<'a> Network<'a> {
     ) {
         if self.layout.hosts() > 1 {
             let (number, rail) = self.rails[lane];
-            let members = self.hosts.rail(rail).to_vec();
+            let members = self.hosts.kept_rail(rail);
             let membership =
                 Membership { members, me: self.hosts.place(rank), tree: &self.aggregation.tree };
             let root = self.call.collective == Collective::Reduce;

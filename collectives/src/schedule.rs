@@ -307,6 +307,14 @@ impl Schedule {
         &self.relayed[lane]
     }
 
+    /// Number of steps of all lanes, with those that replace the lanes' chunks.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        let relayed = self.relayed.iter().flatten();
+        let relayed = relayed.map(|chunk| chunk.begun.len() + chunk.ended.len());
+        self.lanes.iter().map(Vec::len).chain(relayed).sum()
+    }
+
     /// Elements of scratch that the steps use.
     #[must_use]
     pub const fn scratch_len(&self) -> usize {

@@ -1,6 +1,8 @@
 //! The aggregators that combine chunks of data on their way between hosts: their trees, their
 //! abilities and their prices. The value is the same on every rank.
 
+use std::sync::Arc;
+
 /// A tree of aggregators whose leaves are the members of a group: one rank of each host, numbered
 /// in fabric order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +58,7 @@ impl AggregationTree {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Aggregation {
     /// The tree of each group. A call is divided among the groups.
-    pub tree: AggregationTree,
+    pub tree: Arc<AggregationTree>,
     /// Number of groups, each with a tree of its own: at least 1 and at most `limits::LANES_MAX`.
     pub groups: usize,
     /// Chunks that a member may be ahead of the oldest result that it has not taken.
@@ -79,7 +81,7 @@ impl Aggregation {
     #[must_use]
     pub fn star(members: usize) -> Self {
         Self {
-            tree: AggregationTree::star(members),
+            tree: AggregationTree::star(members).into(),
             groups: 1,
             window: 8,
             chunk_bytes: 64 * 1024,

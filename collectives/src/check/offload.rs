@@ -38,7 +38,7 @@ impl World<'_> {
         let depth = node.depth[lane];
         let part = Part { values, form: Form::of(src.buffer), len: src.len, depth };
         self.provider.posted[lane][index].push(part);
-        for member in &group.members {
+        for member in group.members.iter() {
             self.nodes[member.index()].is_awake = true;
         }
         Ok(true)
@@ -61,7 +61,7 @@ impl World<'_> {
         let Some(parts) = parts else { return Ok(false) };
         let own = &parts[group.me];
         let is_barrier = self.schedules[index].call().collective == Collective::Barrier;
-        for (part, from) in parts.iter().zip(&group.members) {
+        for (part, from) in parts.iter().zip(group.members.iter()) {
             let is_alike = part.len == own.len && (part.form == own.form || is_barrier);
             if !is_alike || part.form != group.form && !is_barrier {
                 return Err(Flaw::Form { rank, from: *from });

@@ -9,7 +9,7 @@ pub(crate) mod rooted;
 pub(crate) mod strands;
 
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
@@ -132,7 +132,7 @@ pub(crate) struct Hosts<'a> {
     /// The numbers of the hosts, by place.
     numbers: Vec<u32>,
     /// By shard, the carriers by place of their host.
-    rails: Cow<'a, [Box<[Rank]>]>,
+    rails: Cow<'a, [Arc<[Rank]>]>,
     pub(crate) shards: usize,
 }
 
@@ -150,13 +150,13 @@ impl<'a> Hosts<'a> {
         let place = |host: &u32| fabric.numbers.iter().position(|it| it == host).unwrap_or(0);
         let places: Vec<usize> = numbers.iter().map(place).collect();
         let rotated = |rail: &[Rank]| places.iter().map(|place| rail[*place]).collect();
-        let mut rails: Vec<Box<[Rank]>> = fabric.rails.iter().map(|rail| rotated(rail)).collect();
+        let mut rails: Vec<Vec<Rank>> = fabric.rails.iter().map(|rail| rotated(rail)).collect();
         if shards == 1 {
             let own = rails.iter().position(|rail| rail[0] == root).unwrap_or(0);
             rails.swap(0, own);
             rails[0][0] = root;
         }
-        Self { numbers, rails: rails.into(), ..fabric }
+        Self { numbers, rails: rails.into_iter().map(Arc::from).collect(), ..fabric }
     }
 
     /// Number of hosts.
@@ -167,6 +167,11 @@ impl<'a> Hosts<'a> {
     /// The carriers of a shard, by place of their host.
     pub(crate) fn rail(&self, shard: usize) -> &[Rank] {
         &self.rails[shard]
+    }
+
+    /// The same, to keep.
+    pub(crate) fn kept_rail(&self, shard: usize) -> Arc<[Rank]> {
+        Arc::clone(&self.rails[shard])
     }
 
     /// The place of the host of `rank`.

@@ -30,7 +30,7 @@ fn layouts() -> Vec<Layout> {
     for names in hosts {
         let layout = Layout::from_host_names(names);
         for (children, groups, window) in [(64, 1, 2), (2, 1, 3), (3, 2, 1), (64, 3, 8)] {
-            let tree = AggregationTree::levels(layout.hosts(), children);
+            let tree = AggregationTree::levels(layout.hosts(), children).into();
             let star = Aggregation::star(layout.hosts());
             let aggregation = Aggregation { tree, groups, window, ..star };
             layouts.push(layout.clone().with_aggregation(Some(aggregation)));
@@ -40,6 +40,7 @@ fn layouts() -> Vec<Layout> {
         let tree = tree(shape);
         let layout = Layout::apart(tree.members().len());
         let star = Aggregation::star(layout.hosts());
+        let tree = tree.into();
         let aggregation = Aggregation { tree, groups, window, ..star };
         layouts.push(layout.with_aggregation(Some(aggregation)));
     }

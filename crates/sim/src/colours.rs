@@ -17,6 +17,7 @@ use ringfold_collectives::schedule::Source;
 use ringfold_collectives::{Op, Program};
 use ringfold_types::{Rank, Slice, mix};
 
+use crate::aggregators::Aggregators;
 use crate::fold::{Fold, Way};
 use crate::job::Job;
 use crate::network::Routing;
@@ -28,16 +29,17 @@ const LOOKS_MAX: usize = 1024;
 
 /// Finds equal ranks. Adaptive routing depends on the order of messages, and keeps all apart.
 pub(crate) fn fold(job: &Job, programs: &Programs, routing: Routing) -> Fold {
-    let size = job.layout.size();
     let mut wires = Wires::new(job, programs, routing, None);
-    let links = wires.links();
+    let (size, links) = (job.layout.size() + wires.aggregators.count(), wires.links());
     let none = || Fold::none(size, links);
     if routing == Routing::Adaptive {
         return none();
     }
-    let drawn = programs.of_ranks.iter().map(Drawn::of).collect::<Option<Vec<Drawn>>>();
-    let Some(drawn) = drawn else { return none() };
-    let Some(meetings) = Meeting::all(job, &drawn, &mut wires) else {
+    let drawn = |at| Drawn::of(Rank::at(at), &programs.of_ranks[at], &wires.aggregators);
+    let drawn = (0..job.layout.size()).map(drawn);
+    let Some(mut drawn) = drawn.collect::<Option<Vec<Drawn>>>() else { return none() };
+    drawn.extend(wires.aggregators.each().map(Drawn::of_aggregator));
+    let Some(meetings) = Meeting::all(&drawn, &mut wires) else {
         return none();
     };
     let mut colours = Colours {
@@ -57,15 +59,20 @@ pub(crate) fn fold(job: &Job, programs: &Programs, routing: Routing) -> Fold {
     }
     let (ranks, of_rank) = first_of(&colours.ranks);
     let (links, of_link) = first_of(&colours.links);
-    let by_place: HashMap<(Rank, usize), Way> =
-        meetings.iter().map(|it| ((it.way.0, it.place), it.way)).collect();
+    // By sender, place, and the rank that stands for the receiver: the first such connection.
+    let mut by_place: HashMap<(Rank, usize, usize), Way> = HashMap::new();
+    for Meeting { way, place, .. } in &meetings {
+        let first = by_place.entry((way.0, *place, ranks[way.1.index()])).or_insert(*way);
+        *first = (*first).min(*way);
+    }
     let (mut connections, mut met) = (HashMap::new(), HashSet::new());
     for Meeting { way, place, .. } in meetings {
         let (from, to, _) = way;
         if ranks[to.index()] == to.index() {
-            let standing = by_place[&(Rank::at(ranks[from.index()]), place)];
-            // One connection cannot stand for two of the same receiver.
-            if !met.insert((standing, to)) {
+            let standing = by_place[&(Rank::at(ranks[from.index()]), place, to.index())];
+            // One connection cannot stand for two of the same receiver. Aggregators wait for one
+            // of equal children.
+            if !met.insert((standing, to)) && !wires.aggregators.has(to) {
                 return none();
             }
             connections.insert(way, standing);
@@ -98,12 +105,15 @@ struct Drawn {
 
 impl Drawn {
     /// `None` if it has operations other than messages and memory of its own.
-    fn of(program: &Program) -> Option<Self> {
+    fn of(rank: Rank, program: &Program, aggregators: &Aggregators) -> Option<Self> {
         let mut it = Self { colour: 0, sends: HashMap::new(), receives: HashMap::new() };
         let mut slices: HashMap<Slice, usize> = HashMap::new();
         for (lane, ops) in program.lanes().iter().enumerate() {
             it.add(u64::MAX);
-            for (at, op) in (0..).zip(ops) {
+            let above = aggregators.above(lane, rank);
+            let (mut next, mut at) = (0, 0);
+            while let Some(op) = ops.get(next) {
+                (next, at) = (next + 1, at + 1);
                 let mut receive = |from: Rank, form: u64| {
                     let number = it.receives.entry((lane, from)).or_insert(0);
                     *number = mix(*number ^ mix(at << 1 | form));
@@ -133,6 +143,19 @@ impl Drawn {
                         it.all([4, place_of(&mut slices, *dst), dst.len, sources.len()]);
                         locals.into_iter().for_each(|place| it.add(place as u64));
                     }
+                    Op::Post { .. } | Op::Take { .. } if above.is_none() => {}
+                    // An aggregator takes the place of the operations after these two.
+                    Op::Post { src, dst, ops: skipped, .. } => {
+                        it.sends.extend(above.map(|above| ((lane, above), usize::MAX)));
+                        let [src, dst] = [src, dst].map(|it| (place_of(&mut slices, *it), it.len));
+                        it.all([5, src.0, src.1, dst.0, dst.1]);
+                        next += *skipped as usize;
+                    }
+                    Op::Take { dst, ops: skipped, .. } => {
+                        above.into_iter().for_each(|above| receive(above, 0));
+                        it.all([6, place_of(&mut slices, *dst), dst.len]);
+                        next += *skipped as usize;
+                    }
                     _ => return None,
                 }
             }
@@ -141,6 +164,16 @@ impl Drawn {
         let received = it.receives.values().fold(0_u64, |sum, it| sum.wrapping_add(mix(*it)));
         it.add(received);
         Some(it)
+    }
+
+    /// That of an aggregator: all its children have one place, and the one above has another.
+    fn of_aggregator((lane, children, above): (usize, &[Rank], Option<Rank>)) -> Self {
+        let both = || children.iter().map(|it| (*it, 0)).chain(above.map(|it| (it, 1)));
+        Self {
+            colour: mix(!(lane as u64)),
+            sends: both().map(|(it, place)| ((lane, it), place)).collect(),
+            receives: both().map(|(it, place)| ((lane, it), place as u64)).collect(),
+        }
     }
 
     fn add(&mut self, word: u64) {
@@ -189,13 +222,13 @@ struct Meeting {
 
 impl Meeting {
     /// All connections. `None` if one has no receiver.
-    fn all(job: &Job, drawn: &[Drawn], wires: &mut Wires<'_>) -> Option<Vec<Self>> {
+    fn all(drawn: &[Drawn], wires: &mut Wires<'_>) -> Option<Vec<Self>> {
         let mut all = Vec::new();
         for (from, it) in (0..).map(Rank::at).zip(drawn) {
             for ((lane, to), place) in &it.sends {
                 let received = *drawn[to.index()].receives.get(&(*lane, from))?;
                 let links = wires.way(from, *to);
-                let level = job.layout.level(from, *to) as u64;
+                let level = wires.level(from, *to) as u64;
                 let colour = mix(received ^ mix(level << 32 | *lane as u64));
                 all.push(Self { way: (from, *to, *lane), place: *place, colour, links });
             }
@@ -252,13 +285,17 @@ mod tests {
         let mut job =
             Job::of(&shape.fabric(), None, shape.ports_per_host(), true, |it| it).unwrap();
         slow.into_iter().for_each(|cable| job.network.slow(cable, 0.5).unwrap());
+        if name == "in_network" {
+            job = job.with_aggregators().unwrap();
+        }
         let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
         let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
         let known = Algorithm::of(collective).iter().find(|it| it.name == name).unwrap();
         let programs = Programs::of(&job, &call, known, 1 << 16, Limits::default()).unwrap();
         let routing = Routing::ByDestination;
         let wires = Wires::new(&job, &programs, routing, None);
-        let none = Fold::none(job.layout.size(), wires.links());
+        let places = job.layout.size() + wires.aggregators.count();
+        let none = Fold::none(places, wires.links());
         let whole = run(&job, &programs, routing, none).unwrap();
         let folded = simulate(&job, &programs, routing).unwrap();
         let standing = folded.standing;
@@ -294,6 +331,8 @@ mod tests {
                 (AllGather, "bruck", 1 << 12),
                 (AllToAll, "linear", 1 << 6),
                 (Barrier, "dissemination", 0),
+                (AllReduce, "in_network", 1 << 18),
+                (Barrier, "in_network", 0),
             ] {
                 standing(shape, None, asked);
             }
@@ -309,6 +348,7 @@ mod tests {
             ("fat:64x1:400G:radix=8", RING, 16),
             ("fat:64x1:400G:radix=8", PAIRWISE, 1),
             ("rail:16x4:400G:radix=8", (Collective::AllReduce, "hierarchical", 1 << 16), 1),
+            ("fat:64x1:400G:radix=8", (Collective::AllReduce, "in_network", 1 << 18), 1),
             // A tree has one root.
             ("switch:64x1:100G", (Collective::AllReduce, "double_tree", 1 << 16), 64),
         ] {

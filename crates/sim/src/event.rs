@@ -58,8 +58,6 @@ pub enum NoEnd {
     Waiting(Rank),
     /// It takes more than 53 days.
     Late,
-    /// The program uses aggregators, which are not simulated.
-    Provider,
 }
 
 impl fmt::Display for NoEnd {
@@ -70,7 +68,6 @@ impl fmt::Display for NoEnd {
             Self::Late => {
                 f.write_str("it takes more than 53 days; give fewer bytes or faster links")
             }
-            Self::Provider => f.write_str("aggregators are not simulated"),
         }
     }
 }

@@ -10,7 +10,7 @@ pub(crate) type Way = (Rank, Rank, usize);
 /// The ranks and links that stand for others.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    /// By rank: the one that stands for it.
+    /// By rank and aggregator: the one that stands for it.
     pub(crate) ranks: Vec<Rank>,
     /// By rank: the number of those for which it stands.
     pub(crate) of_rank: Vec<usize>,
@@ -58,9 +58,15 @@ impl Fold {
         self.connections.get(&way).copied().unwrap_or(way)
     }
 
-    /// The links that stand for those of a way from a rank, and how many messages of the rank's
-    /// colour each carries at a time.
-    pub(crate) fn way(&self, from: Rank, links: &[usize]) -> Vec<(usize, usize)> {
+    /// The number of connections like one between these. Each rank has one such connection at most,
+    /// but an aggregator may have one to each of several children.
+    pub(crate) fn connections_between(&self, from: Rank, to: Rank) -> usize {
+        self.count(self.rank(from)).max(self.count(self.rank(to)))
+    }
+
+    /// The links that stand for those of a way, and how many messages of connections like it each
+    /// carries at a time.
+    pub(crate) fn way(&self, (from, to): (Rank, Rank), links: &[usize]) -> Vec<(usize, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         for link in links.iter().map(|link| self.link(*link)) {
             match found.iter_mut().find(|(known, _)| *known == link) {
@@ -68,7 +74,7 @@ impl Fold {
                 None => found.push((link, 1)),
             }
         }
-        let count = self.count(from);
+        let count = self.connections_between(from, to);
         found.iter_mut().for_each(|(link, times)| *times = *times * count / self.of_link[*link]);
         found
     }

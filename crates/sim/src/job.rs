@@ -6,9 +6,9 @@ use std::fmt;
 
 use ringfold_topology::fabric::{Fabric, classify};
 use ringfold_topology::prices::{Prices, Rates};
-use ringfold_topology::{Layout, Path, RankReach, Reach};
+use ringfold_topology::{Aggregation, Layout, Path, RankReach, Reach};
 use ringfold_types::Rank;
-use ringfold_types::limits::RANKS_MAX;
+use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 
 use crate::network::Network;
 
@@ -112,6 +112,30 @@ impl Job {
         let layout = layout.with_prices(prices).sharing_memory(hosts == 1);
         let network = Network::of(fabric);
         Ok(Self { layout, network, hop_ps: HOP_PS, ports, numbers })
+    }
+
+    /// The same job, whose ranks may use aggregators: each switch is one.
+    ///
+    /// # Errors
+    /// There is only one host, or no way joins the ports by which hosts reach them.
+    pub fn with_aggregators(self) -> Result<Self, UnfitJob> {
+        let carriers = self.layout.carriers().into_owned();
+        let members = carriers.first().filter(|_| self.layout.hosts() > 1);
+        let members = members.ok_or_else(|| UnfitJob("one host needs no aggregators".into()))?;
+        let ports: Vec<usize> = members.iter().map(|rank| self.port(*rank)).collect();
+        let tree = self.network.clone().tree(&ports, 0);
+        let tree = tree.ok_or_else(|| UnfitJob("no switch joins all hosts".into()))?;
+        let aggregation = Aggregation {
+            tree: tree.of_members().into(),
+            groups: carriers.len().min(CHANNELS_MAX.into()),
+            ..Aggregation::star(ports.len())
+        };
+        Ok(Self { layout: self.layout.with_aggregation(Some(aggregation)), ..self })
+    }
+
+    /// The port of a rank: its own one of its host.
+    pub(crate) fn port(&self, rank: Rank) -> usize {
+        self.ports[rank.index()][0]
     }
 
     /// The ports by which a message goes from a rank to one of another host: the sender's own and

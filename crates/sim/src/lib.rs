@@ -10,6 +10,7 @@
 //! * `flows`: the share of each link that each message gets; `due`: the end of each message;
 //! * `job`: the places and the prices of the ranks; `programs`: the programs that ranks run;
 //! * `colours`: finds equal ranks, of which one is simulated; `fold`: the ranks that stand for all;
+//! * `aggregators`: the aggregators on switches; `combine`: the turn of one;
 //! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
 //! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.
 //!
@@ -28,7 +29,9 @@
 //! same outcome.
 #![forbid(unsafe_code)]
 
+mod aggregators;
 mod colours;
+mod combine;
 mod due;
 mod event;
 mod flows;

@@ -1,9 +1,11 @@
 //! The directed links of a fabric, and the ways between two ports.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::error;
 use std::fmt;
 
+use ringfold_topology::AggregationTree;
 use ringfold_topology::fabric::Fabric;
 use ringfold_types::mix;
 
@@ -14,6 +16,9 @@ const UNKNOWN_GBPS: u32 = 100;
 
 /// A distance that no way has.
 const NO_WAY: u8 = u8::MAX;
+
+/// The leaf switches that a tree of switches has in view when it chooses its root.
+const MIDDLE_LEAVES: usize = 64;
 
 /// The choice between shortest ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +61,35 @@ struct Port {
     down: usize,
     /// Its number among all ports, leaf switch by leaf switch.
     number: usize,
+}
+
+/// A tree of switches over some ports. It has a joint where several of their ways meet.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    /// By joint: the next one on the way to the root, and the links to it. The root has none.
+    pub(crate) joints: Vec<Option<(usize, Vec<usize>)>>,
+    /// By port: the first joint on its way, and the links to it.
+    pub(crate) ports: Vec<(usize, Vec<usize>)>,
+}
+
+impl Tree {
+    /// The tree as one of aggregators, whose members are the ports.
+    pub(crate) fn of_members(&self) -> AggregationTree {
+        let mut below = vec![Vec::new(); self.joints.len()];
+        for (member, (joint, _)) in self.ports.iter().enumerate() {
+            below[*joint].push(AggregationTree::Member(member));
+        }
+        let above = |joint: &usize| self.joints[*joint].as_ref().map(|(above, _)| *above);
+        let depth = |joint: &usize| std::iter::successors(Some(*joint), above).count();
+        let mut order: Vec<usize> = (0..self.joints.len()).collect();
+        order.sort_by_key(|joint| Reverse(depth(joint)));
+        let mut root = AggregationTree::Node(Vec::new());
+        for joint in order {
+            root = AggregationTree::Node(std::mem::take(&mut below[joint]));
+            above(&joint).into_iter().for_each(|above| below[above].push(root.clone()));
+        }
+        root
+    }
 }
 
 /// A name that no cable of a network has.
@@ -194,6 +228,66 @@ impl Network {
         }
         way.push(last.down);
         Some(way)
+    }
+
+    /// The tree of the ways from these ports to a switch in their middle. Of equal switches and
+    /// ways, it takes those of this number. `None` without a way.
+    pub(crate) fn tree(&mut self, ports: &[usize], number: usize) -> Option<Tree> {
+        let is_up = |port: &&usize| self.links[self.ports[**port].up].rate > 0;
+        let leaves = ports.iter().map(|it| self.ports[*Some(it).filter(is_up)?].leaf);
+        let leaves: Vec<usize> = leaves.collect::<Option<_>>()?;
+        let root = self.middle(&leaves, number)?;
+        self.measure(root);
+        let distances = &self.distances[&root];
+        // By switch: the link on its way, and the number of ports and switches right below it.
+        let (mut next, mut below) = (HashMap::new(), BTreeMap::from([(root, 0)]));
+        for mut at in leaves.iter().copied() {
+            *below.entry(at).or_insert(0) += 1;
+            while at != root && !next.contains_key(&at) {
+                let nearer = |(next, _): &&(usize, usize)| distances[*next] < distances[at];
+                let nearer: Vec<_> = self.out[at].iter().filter(nearer).copied().collect();
+                let chosen = *nearer.get(number % nearer.len().max(1))?;
+                next.insert(at, chosen);
+                at = chosen.0;
+                *below.entry(at).or_insert(0) += 1;
+            }
+        }
+        let is_joint = |(switch, below): &(&usize, &usize)| **switch == root || **below > 1;
+        let switches: Vec<usize> = below.iter().filter(is_joint).map(|(it, _)| *it).collect();
+        let way = |mut at: usize, mut links: Vec<usize>| loop {
+            match switches.binary_search(&at) {
+                Ok(joint) => break (joint, links),
+                Err(_) => {
+                    links.push(next[&at].1);
+                    at = next[&at].0;
+                }
+            }
+        };
+        let above = |switch| next.get(switch).map(|(switch, link)| way(*switch, vec![*link]));
+        let joints = switches.iter().map(above).collect();
+        let ways =
+            ports.iter().zip(&leaves).map(|(port, leaf)| way(*leaf, vec![self.ports[*port].up]));
+        Some(Tree { joints, ports: ways.collect() })
+    }
+
+    /// The switch whose farthest one of these, or of a part of them, is nearest. `number` chooses
+    /// one of several.
+    fn middle(&mut self, leaves: &[usize], number: usize) -> Option<usize> {
+        let mut some: Vec<usize> = leaves.to_vec();
+        some.sort_unstable();
+        some.dedup();
+        let step = some.len().div_ceil(MIDDLE_LEAVES).max(1);
+        let mut far = vec![(0, 0); self.out.len()];
+        for leaf in some.into_iter().step_by(step) {
+            self.measure(leaf);
+            for ((most, sum), distance) in far.iter_mut().zip(&self.distances[&leaf]) {
+                *most = (*distance).max(*most);
+                *sum += usize::from(*distance);
+            }
+        }
+        let least = far.iter().min().copied().filter(|(most, _)| *most != NO_WAY)?;
+        let middles: Vec<usize> = (0..far.len()).filter(|at| far[*at] == least).collect();
+        Some(middles[number % middles.len()])
     }
 
     /// Finds the distances to a switch.

@@ -68,7 +68,8 @@ impl Outcome {
         links.sort_by_key(|it| (std::cmp::Reverse(it.full_ps), std::cmp::Reverse(it.bytes)));
         let idle = 1.0 - busy as f64 / all as f64;
         let Programs { chunks, rounds, .. } = *programs;
-        let (levels, standing) = (wires.levels, wires.fold.standing().count());
+        let standing = wires.fold.standing().filter(|rank| rank.index() < cpus.len()).count();
+        let levels = wires.levels;
         Self { time_ps, idle, levels, links, events, chunks, rounds, standing }
     }
 }

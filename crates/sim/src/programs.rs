@@ -3,11 +3,13 @@
 
 use std::error;
 use std::fmt;
+use std::sync::Arc;
 use std::thread;
 
 use ringfold_collectives::{
     Algorithm, Builder, Program, Schedule, ScheduleParams, Source, Step, Target, lower,
 };
+use ringfold_topology::{Aggregation, Layout};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, Slice, mix};
 
@@ -33,7 +35,7 @@ impl Default for Limits {
 /// The programs of all ranks, in rank order.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    pub(crate) of_ranks: Vec<Program>,
+    pub(crate) of_ranks: Vec<Arc<Program>>,
     /// A chunk has this many times the elements of a chunk of the real call.
     pub chunks: usize,
     /// A round stands for this many rounds of the real call: a message has their bytes, and takes
@@ -67,41 +69,58 @@ impl Programs {
         job: &Job,
         call: &Call,
         algorithm: &Algorithm,
-        mut chunk: usize,
+        chunk: usize,
         limits: Limits,
     ) -> Result<Self, TooMany> {
-        let (layout, size) = (&job.layout, job.layout.size());
-        let plan = |rank, chunk| {
-            let window_bytes = LINK_BYTES_MIN;
-            ScheduleParams { call: *call, layout, rank, chunk, window_bytes }
+        let size = job.layout.size();
+        // Members that are alone on their hosts all hand over the same chunks.
+        let are_alone = job.layout.hosts() == size && !call.collective.has_root();
+        if algorithm.needs_provider() && job.layout.aggregation().is_some() && are_alone {
+            let schedule = (algorithm.schedule)(&plan(call, Rank(0), chunk, &job.layout));
+            if schedule.steps() > limits.all {
+                return Err(TooMany(schedule.steps()));
+            }
+            let program = Arc::new(lower(&schedule, Target::default()));
+            return Ok(Self { of_ranks: vec![program; size], chunks: 1, rounds: 1 });
+        }
+        // Members hand over longer chunks too.
+        let coarse = |times: usize| {
+            let of_longer = |it: &Aggregation| Aggregation {
+                chunk_bytes: it.chunk_bytes.saturating_mul(times),
+                ..it.clone()
+            };
+            job.layout.clone().with_aggregation(job.layout.aggregation().map(of_longer))
         };
-        let length = |schedule: &Schedule| schedule.lanes().iter().map(Vec::len).sum::<usize>();
         // Some ranks stand for the busiest ones.
         let some = [call.root, Rank::at(size / 2), Rank::at(size - 1)];
-        let lengths = |chunk| some.map(|rank| length(&(algorithm.schedule)(&plan(rank, chunk))));
-        let most = |chunk| lengths(chunk).into_iter().max().unwrap_or(0);
-        let [of_root, others @ ..] = lengths(chunk);
+        let lengths = |times: usize| {
+            let layout = coarse(times);
+            some.map(|rank| (algorithm.schedule)(&plan(call, rank, times * chunk, &layout)).steps())
+        };
+        let most = |times| lengths(times).into_iter().max().unwrap_or(0);
+        let [of_root, others @ ..] = lengths(1);
         let all = others[0].max(others[1]).saturating_mul(size).saturating_add(of_root);
         let (mut chunks, mut rounds) = (1, 1);
         if all > limits.all {
-            let mut busiest = most(chunk);
+            let mut busiest = most(1);
             while busiest > limits.of_rank {
-                let longer = most(2 * chunk);
+                let longer = most(2 * chunks);
                 if longer >= busiest {
                     break;
                 }
-                (chunk, chunks, busiest) = (2 * chunk, 2 * chunks, longer);
+                (chunks, busiest) = (2 * chunks, longer);
             }
             rounds = busiest.div_ceil(limits.of_rank);
         }
+        let layout = coarse(chunks);
         let of_rank = |rank| {
-            let plan = plan(rank, chunk);
+            let plan = plan(call, rank, chunks * chunk, &layout);
             let schedule = (algorithm.schedule)(&plan);
             if rounds == 1 {
                 return Some((lower(&schedule, Target::default()), 0));
             }
             let (merged, unmatched) = Merge::of(&schedule, &plan, rounds)?;
-            let is_short = length(&merged) <= 2 * limits.of_rank;
+            let is_short = merged.steps() <= 2 * limits.of_rank;
             is_short.then(|| (lower(&merged, Target::default()), unmatched))
         };
         let found = in_threads(size, of_rank).ok_or(TooMany(all))?;
@@ -109,9 +128,13 @@ impl Programs {
         if unmatched != 0 {
             return Err(TooMany(all));
         }
-        let of_ranks = found.into_iter().map(|(program, _)| program).collect();
+        let of_ranks = found.into_iter().map(|(program, _)| Arc::new(program)).collect();
         Ok(Self { of_ranks, chunks, rounds })
     }
+}
+
+fn plan<'l>(call: &Call, rank: Rank, chunk: usize, layout: &'l Layout) -> ScheduleParams<'l> {
+    ScheduleParams { call: *call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN }
 }
 
 /// What `make` makes for each rank, in the threads that this machine has. `None` if it makes
@@ -261,5 +284,40 @@ impl<'s> Merge<'s> {
             }
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::{Collective, DataType, ReduceOp, Wire};
+
+    use super::*;
+    use crate::{Routing, Shape, simulate};
+
+    /// One program of a member stands for those of all.
+    #[test]
+    fn members_alone_on_their_hosts_do_the_same() {
+        for (shape, data_type) in [
+            ("switch:5x1:100G", DataType::F32),
+            ("fat:12x1:100G:radix=4", DataType::Bf16),
+            ("torus:3x3:100G", DataType::F32),
+        ] {
+            let fabric = shape.parse::<Shape>().unwrap().fabric();
+            let job = Job::of(&fabric, None, 1, true, |prices| prices).unwrap();
+            let job = job.with_aggregators().unwrap();
+            let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
+            let (count, root, wire) = (1 << 18, Rank(0), Wire::default());
+            let call = Call { collective, count, data_type, op, root, wire };
+            let known = Algorithm::of(collective).iter().find(|it| it.needs_provider()).unwrap();
+            let one = Programs::of(&job, &call, known, 1 << 14, Limits::default()).unwrap();
+            let own = |rank| {
+                let schedule = (known.schedule)(&plan(&call, rank, 1 << 14, &job.layout));
+                Arc::new(lower(&schedule, Target::default()))
+            };
+            let of_ranks = (0..job.layout.size()).map(|rank| own(Rank::at(rank))).collect();
+            let each = Programs { of_ranks, ..one.clone() };
+            let run = |programs| simulate(&job, programs, Routing::default()).unwrap();
+            assert_eq!(run(&one), run(&each), "{shape}");
+        }
     }
 }

@@ -55,9 +55,6 @@ impl Ports for Turn<'_, '_> {
         if self.wires.refuses(number) {
             return Ok(0);
         }
-        self.wires.connections[number].backlog += bytes;
-        let of_all = bytes * self.wires.fold.count(rank);
-        self.wires.levels[self.wires.layout.level(rank, to) as usize] += of_all;
         self.takes_ps += self.wires.price(rank, to).message_ps;
         self.wires.leave(now, number, bytes);
         Ok(src.len)
@@ -148,5 +145,34 @@ impl Ports for Turn<'_, '_> {
 
     fn swap(&mut self) -> Result<(), Infallible> {
         Ok(())
+    }
+
+    fn post(&mut self, lane: usize, src: Slice, _: Slice) -> Result<bool, Infallible> {
+        let (rank, now) = (self.rank, self.now);
+        let Some(above) = self.wires.aggregators.above(lane, rank) else { return Ok(false) };
+        let number = self.wires.connection(rank, above, lane);
+        if self.wires.refuses(number) {
+            return Ok(false);
+        }
+        // A chunk of no elements is a message too.
+        let forms = [Form::of(src.buffer), Form::Element];
+        let bytes = forms.map(|form| (src.len << self.program.shift(form)).max(1));
+        self.wires.aggregators.hand_over(lane, rank, bytes);
+        self.takes_ps += self.wires.price(rank, above).message_ps;
+        self.wires.leave(now, number, bytes[0]);
+        Ok(true)
+    }
+
+    fn take_result(&mut self, lane: usize, _: Slice) -> Result<bool, Infallible> {
+        let wires = &mut *self.wires;
+        let above = wires.aggregators.above(lane, self.rank);
+        let result = wires.aggregators.next_result(lane, self.rank);
+        let (Some(above), Some(bytes)) = (above, result) else { return Ok(false) };
+        let number = wires.connection(above, self.rank, lane);
+        let is_there = wires.take_from_all(&[number], bytes);
+        if is_there {
+            wires.aggregators.take(lane, self.rank);
+        }
+        Ok(is_there)
     }
 }

@@ -39,11 +39,12 @@ pub(crate) fn run(
     assert_eq!(of_ranks.len(), size, "a program for each rank");
     let mut steppers: Vec<Stepper> = (0..size).map(|_| Stepper::new()).collect();
     for rank in fold.standing() {
-        let (stepper, program) = (&mut steppers[rank.index()], &of_ranks[rank.index()]);
-        if (0..program.lanes().len()).any(|lane| program.group(lane).is_some()) {
-            return Err(NoEnd::Provider);
+        let Some(stepper) = steppers.get_mut(rank.index()) else { continue };
+        let program = &of_ranks[rank.index()];
+        match job.layout.aggregation() {
+            Some(_) => stepper.start_with_provider(program),
+            None => stepper.start(program),
         }
-        stepper.start(program);
     }
     let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
     let mut woken: BTreeSet<Rank> = fold.standing().collect();
@@ -51,7 +52,10 @@ pub(crate) fn run(
     loop {
         for rank in std::mem::take(&mut woken) {
             let at = rank.index();
-            turn(now, rank, &mut steppers[at], &of_ranks[at], &mut cpus[at], &mut wires);
+            match steppers.get_mut(at) {
+                Some(it) => turn(now, rank, it, &of_ranks[at], &mut cpus[at], &mut wires),
+                None => wires.aggregate(now, rank),
+            }
         }
         wires.flows.settle(now);
         let Some(at) = wires.next_time() else { break };

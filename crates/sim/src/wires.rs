@@ -6,6 +6,7 @@ use ringfold_topology::prices::LinkPrice;
 use ringfold_topology::{Layout, Level};
 use ringfold_types::Rank;
 
+use crate::aggregators::Aggregators;
 use crate::event::{Event, NoEnd, Timed};
 use crate::flows::Flows;
 use crate::fold::{Fold, Way};
@@ -29,6 +30,8 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 pub(crate) struct Connection {
     from: Rank,
     to: Rank,
+    /// The level that it crosses.
+    level: usize,
     /// The links, and the messages of equal ranks on each. Empty where a message chooses them when
     /// it leaves.
     way: Vec<(usize, usize)>,
@@ -59,6 +62,7 @@ pub(crate) struct Wires<'j> {
     pub(crate) connections: Vec<Connection>,
     index: HashMap<Way, usize>,
     pub(crate) fold: Fold,
+    pub(crate) aggregators: Aggregators,
     /// By rank: the links of its memory, out and in.
     memory: Vec<[usize; 2]>,
     /// By rank: the bytes between hosts that its CPU passes, out and in, as links.
@@ -85,7 +89,7 @@ impl<'j> Wires<'j> {
         fold: Option<Fold>,
     ) -> Self {
         let rounds = programs.rounds;
-        let (layout, network) = (&job.layout, job.network.clone());
+        let (layout, mut network) = (&job.layout, job.network.clone());
         let prices = layout.prices();
         // A message takes the time of one in each of these rounds.
         let of_rounds = |price: LinkPrice| {
@@ -101,7 +105,10 @@ impl<'j> Wires<'j> {
             (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect()
         };
         let (memory, cpus) = (of_ranks(near.byte_ps), of_ranks(far.work_ps[1] / 2));
-        let fold = fold.unwrap_or_else(|| Fold::none(layout.size(), flows.links()));
+        let aggregators = Aggregators::of(job, programs, &mut network);
+        let places = layout.size() + aggregators.count();
+        let fold = fold.unwrap_or_else(|| Fold::none(places, flows.links()));
+        let parted = aggregators.parted.map(|[a, b]| NoEnd::Parted(a, b));
         Self {
             layout,
             job,
@@ -111,6 +118,7 @@ impl<'j> Wires<'j> {
             connections: Vec::new(),
             index: HashMap::new(),
             fold,
+            aggregators,
             memory,
             cpus,
             near,
@@ -120,7 +128,7 @@ impl<'j> Wires<'j> {
             events: BinaryHeap::new(),
             levels: [0; Level::ALL.len()],
             rounds,
-            parted: None,
+            parted,
         }
     }
 
@@ -147,7 +155,23 @@ impl<'j> Wires<'j> {
     }
 
     pub(crate) fn price(&self, a: Rank, b: Rank) -> LinkPrice {
-        if self.layout.same_host(a, b) { self.near } else { self.far }
+        if self.is_near(a, b) { self.near } else { self.far }
+    }
+
+    /// Whether both are ranks of one host.
+    fn is_near(&self, a: Rank, b: Rank) -> bool {
+        let are_ranks = ![a, b].iter().any(|it| self.aggregators.has(*it));
+        are_ranks && self.layout.same_host(a, b)
+    }
+
+    /// The level that messages cross. Those to and from an aggregator cross that of its members.
+    pub(crate) fn level(&self, from: Rank, to: Rank) -> usize {
+        let level = |[a, b]: [Rank; 2]| self.layout.level(a, b) as usize;
+        if [from, to].iter().any(|it| self.aggregators.has(*it)) {
+            let both = [from, to].map(|it| level(self.aggregators.members(it)));
+            return both[0].max(both[1]);
+        }
+        level([from, to])
     }
 
     pub(crate) fn connection(&mut self, from: Rank, to: Rank, lane: usize) -> usize {
@@ -161,9 +185,10 @@ impl<'j> Wires<'j> {
             return known;
         }
         let price = self.price(from, to);
-        let is_near = self.layout.same_host(from, to);
         let number = self.flows.flow(SECOND_PS / price.byte_ps.max(1));
-        let links = if is_near || self.routing != Routing::Adaptive {
+        let is_chosen =
+            [from, to].iter().all(|it| !self.aggregators.has(*it)) && !self.is_near(from, to);
+        let links = if !is_chosen || self.routing != Routing::Adaptive {
             self.way(from, to)
         } else {
             Vec::new()
@@ -171,9 +196,10 @@ impl<'j> Wires<'j> {
         self.connections.push(Connection {
             from,
             to: self.fold.rank(to),
-            way: self.fold.way(from, &links),
+            level: self.level(from, to),
+            way: self.fold.way((from, to), &links),
             latency_ps: price.latency_ps,
-            hops_ps: self.hops_ps(&links),
+            hops_ps: self.hops_ps(from, to, &links),
             queue: VecDeque::new(),
             piece: 0,
             left: 0,
@@ -186,21 +212,29 @@ impl<'j> Wires<'j> {
     }
 
     /// The time in the switches of a way, after the first.
-    fn hops_ps(&self, links: &[usize]) -> u64 {
-        // A way of four links is through one switch, between two CPUs. One of two is within a host.
-        links.len().saturating_sub(4) as u64 * self.job.hop_ps * self.rounds as u64
+    fn hops_ps(&self, from: Rank, to: Rank, links: &[usize]) -> u64 {
+        // The first switch is between two cables, and an aggregator is at the end of one. Each rank
+        // has a link of its CPU besides.
+        let first = if [from, to].iter().any(|it| self.aggregators.has(*it)) { 1 } else { 2 };
+        let ranks = [from, to].iter().filter(|it| !self.aggregators.has(**it)).count();
+        links.len().saturating_sub(first + ranks) as u64 * self.job.hop_ps * self.rounds as u64
     }
 
     /// The links from one rank to another, whose CPUs have their part in each byte between hosts.
     /// None if no way joins them.
     pub(crate) fn way(&mut self, from: Rank, to: Rank) -> Vec<usize> {
+        let cpu = |place: Rank, way: usize| self.cpus.get(place.index()).map(|it| it[way]);
+        let [out, into] = [cpu(from, 0), cpu(to, 1)];
+        let whole = |way: Vec<usize>| out.into_iter().chain(way).chain(into).collect();
+        if [from, to].iter().any(|it| self.aggregators.has(*it)) {
+            return whole(self.aggregators.links(from, to));
+        }
         if self.layout.same_host(from, to) {
             return vec![self.memory[from.index()][0], self.memory[to.index()][1]];
         }
         for pair in self.job.pairs(from, to) {
             if let Some(way) = self.network.way(pair, self.routing, |link| self.flows.load(link)) {
-                let [out, into] = [self.cpus[from.index()][0], self.cpus[to.index()][1]];
-                return [vec![out], way, vec![into]].concat();
+                return whole(way);
             }
         }
         self.parted.get_or_insert(NoEnd::Parted(from, to));
@@ -217,7 +251,10 @@ impl<'j> Wires<'j> {
 
     /// A message of a connection leaves as soon as those before it have left.
     pub(crate) fn leave(&mut self, now: u64, number: usize, bytes: usize) {
+        let count = self.count(number);
         let connection = &mut self.connections[number];
+        connection.backlog += bytes;
+        self.levels[connection.level] += bytes * count;
         if connection.piece > 0 {
             connection.queue.push_back(bytes);
             return;
@@ -230,8 +267,8 @@ impl<'j> Wires<'j> {
         let mut way = self.connections[number].way.clone();
         if way.is_empty() {
             let links = self.way(from, to);
-            way = self.fold.way(from, &links);
-            self.connections[number].hops_ps = self.hops_ps(&links);
+            way = self.fold.way((from, to), &links);
+            self.connections[number].hops_ps = self.hops_ps(from, to, &links);
         }
         let connection = &mut self.connections[number];
         connection.cut(bytes, self.rounds);
@@ -281,9 +318,10 @@ impl<'j> Wires<'j> {
         }
     }
 
-    /// The number of ranks for which the receiver of a connection stands.
+    /// The number of connections for which one stands.
     pub(crate) fn count(&self, number: usize) -> usize {
-        self.fold.count(self.connections[number].to)
+        let Connection { from, to, .. } = self.connections[number];
+        self.fold.connections_between(from, to)
     }
 
     /// Number of links, those within hosts included.
@@ -295,6 +333,15 @@ impl<'j> Wires<'j> {
     pub(crate) fn arrived(&mut self, number: usize, bytes: usize) -> Rank {
         self.connections[number].arrived += bytes;
         self.connections[number].to
+    }
+
+    /// Takes so many bytes that have arrived from each of these connections, if all have them.
+    pub(crate) fn take_from_all(&mut self, numbers: &[usize], bytes: usize) -> bool {
+        let are_there = numbers.iter().all(|number| self.connections[*number].arrived >= bytes);
+        if are_there {
+            numbers.iter().for_each(|number| self.connections[*number].arrived -= bytes);
+        }
+        are_there
     }
 
     /// All other ranks can see a signal.

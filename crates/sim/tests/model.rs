@@ -109,6 +109,46 @@ fn a_way_takes_the_time_of_its_switches() {
     assert_eq!(far - near, hop_ps);
 }
 
+/// A chunk takes its way up and down the levels of aggregators, and each of these takes its time.
+/// Further chunks follow at the rate of the ports. Each waits for the result of the one a window
+/// before it.
+#[test]
+fn aggregators_take_their_closed_form() {
+    for (shape, depth) in
+        [("switch:8x1:100G", 1), ("fat:16x1:100G:radix=8", 2), ("fat:64x1:100G:radix=8", 3)]
+    {
+        let job = job(shape, 1).with_aggregators().unwrap();
+        let LinkPrice { latency_ps, byte_ps, .. } = price(&job);
+        let aggregation = job.layout.aggregation().unwrap();
+        let (aggregator_ps, window) = (aggregation.latency_ps, aggregation.window as u64);
+        assert_eq!(aggregation.tree.depth(), depth, "{shape}");
+        for chunks in [1, 2, 8, 200] {
+            let count = chunks << 14;
+            let found =
+                run(&job, call(Collective::AllReduce, count), "in_network", Routing::default());
+            let depth = depth as u64;
+            let chunk_ps = (64 << 10) * byte_ps;
+            let way_ps = depth * (2 * (latency_ps + chunk_ps) + aggregator_ps);
+            let (rounds, rest) = ((chunks as u64 - 1) / window, (chunks as u64 - 1) % window);
+            let wanted = way_ps + rounds * way_ps.max(window * chunk_ps) + rest * chunk_ps;
+            is_near(found.time_ps, wanted as f64, &format!("{shape}, {chunks} chunks"));
+        }
+    }
+}
+
+/// Each port carries the part of its rail once, and so does a cable between two aggregators.
+#[test]
+fn links_carry_a_sum_once() {
+    let job = job("rail:8x2:100G:radix=8", 2).with_aggregators().unwrap();
+    let found = run(&job, call(Collective::AllReduce, 1 << 18), "in_network", Routing::default());
+    // 16 ports, and two leaf switches of each rail below one spine switch.
+    assert_eq!(found.links.len(), 2 * (16 + 4));
+    assert!(found.links.iter().all(|link| link.bytes == 1 << 19), "{:?}", found.links);
+    // Within hosts each rank gives the other its part, and gets the result.
+    let part = 1 << 19;
+    assert_eq!(found.levels, [32 * part, 32 * part, 8 * part, 0]);
+}
+
 /// Every rank sends n-1 blocks through its port, and each is as long.
 #[test]
 fn an_all_to_all_takes_its_closed_form() {

@@ -59,7 +59,7 @@ struct Orders {
     ring: Order,
     aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
-    carriers: Arc<[Box<[Rank]>]>,
+    carriers: Arc<[Arc<[Rank]>]>,
     /// By leaf group: the positions of its hosts in fabric order. Empty if paths are unknown.
     leaf_groups: Arc<[Vec<usize>]>,
     rails_per_host: usize,
@@ -494,7 +494,7 @@ impl Layout {
     /// rail that most hosts have. Without known rails, the ranks of a shard have equal positions on
     /// their hosts.
     #[must_use]
-    pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
+    pub fn carriers(&self) -> Cow<'_, [Arc<[Rank]>]> {
         if !self.orders.carriers.is_empty() {
             return Cow::Borrowed(&self.orders.carriers);
         }

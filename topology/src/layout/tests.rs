@@ -260,7 +260,7 @@ fn orders_and_carriers_are_sound_for_any_reach() {
 /// Checks that carriers are one of each host, differ, and have a common rail unless none exists.
 fn assert_sound(layout: &Layout) {
     let carriers = layout.carriers();
-    let mut all: Vec<Rank> = carriers.iter().flatten().copied().collect();
+    let mut all: Vec<Rank> = carriers.iter().flat_map(|it| it.iter()).copied().collect();
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), carriers.len() * layout.hosts());

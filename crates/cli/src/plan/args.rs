@@ -205,7 +205,7 @@ impl Args {
             None => of_host * hosts as u64,
         };
         let aggregation = |groups: u8| Aggregation {
-            tree: AggregationTree::levels(hosts, AGGREGATOR_CHILDREN_MAX),
+            tree: AggregationTree::levels(hosts, AGGREGATOR_CHILDREN_MAX).into(),
             groups: usize::from(groups),
             byte_ps: byte_ps / u64::from(groups),
             ..Aggregation::star(hosts)

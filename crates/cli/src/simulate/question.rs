@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// A cable with a part of its rate, as in leaf3.0=0.25
     #[arg(long, value_name = "CABLE=PART")]
     slow: Vec<String>,
+    /// An aggregator on each switch, for `in_network`
+    #[arg(long)]
+    aggregators: bool,
     /// TCP between hosts in place of RDMA
     #[arg(long)]
     tcp: bool,
@@ -122,12 +125,16 @@ impl Args {
                 format!("--algorithm {name}: {collective} has {}", known.join(" "))
             })
         };
+        let is_there =
+            |it: &Algorithm| it.works_anywhere() || it.needs_provider() && self.aggregators;
         let algorithms = match self.algorithm.as_ref().map(named).transpose()? {
             Some(one) => {
-                ensure!(one.works_anywhere(), "--algorithm {}: only links are simulated", one.name);
+                let (name, asks) = (one.name, one.needs_provider());
+                ensure!(is_there(one) || !asks, "--algorithm {name}: give --aggregators too");
+                ensure!(is_there(one), "--algorithm {name}: only links are simulated");
                 vec![one]
             }
-            None => Algorithm::of(collective).iter().filter(|it| it.works_anywhere()).collect(),
+            None => Algorithm::of(collective).iter().filter(|it| is_there(it)).collect(),
         };
         let (fabric, place) = self.fabric()?;
         let per_host = self.per_host.or_else(|| self.fabric.as_ref().map(Shape::ports_per_host));
@@ -148,6 +155,9 @@ impl Args {
                 .filter(|(_, part)| (0.0..=1.0).contains(part))
                 .with_context(|| format!("--slow {words}: give CABLE=PART, as in leaf3.0=0.25"))?;
             job.network.slow(cable, part).with_context(|| format!("--slow {words}"))?;
+        }
+        if self.aggregators {
+            job = job.with_aggregators().context("--aggregators")?;
         }
         let calls = self.sizes()?.into_iter().map(|bytes| self.call(bytes, size));
         let calls = calls.collect::<anyhow::Result<Vec<Call>>>()?;

@@ -8,7 +8,7 @@ fn simulate(arguments: &str) -> Vec<&str> {
 
 #[test]
 fn the_page_has_what_its_commands_print() {
-    assert_eq!(tables_of("docs/simulator.md", "simulate"), 3);
+    assert_eq!(tables_of("docs/simulator.md", "simulate"), 4);
 }
 
 /// A failed cable changes the time, and a slow one is named.
@@ -41,6 +41,9 @@ fn wrong_arguments_are_refused_with_the_reason() {
         ("allreduce --fabric fat:8x1:1G -b 1 -e 99999999G -f 2", "too many to count"),
         ("allreduce --fabric fat:8x1:1G -a rings", "allreduce has ring"),
         ("allreduce --fabric fat:8x1:1G -a window", "only links"),
+        ("allreduce --fabric fat:8x1:1G -a in_network", "give --aggregators too"),
+        ("allreduce --fabric fat:1x1:1G --aggregators", "one host needs no aggregators"),
+        ("allreduce --fabric rail-only:8x1:1G --aggregators --fail host0.0", "no switch joins"),
         ("allreduce --fabric fat:8x1:1G --routing best", "--routing best"),
         ("allreduce --fabric fat:8x1:1G --fail leaf9.0", "no cable leaf9.0"),
         ("allreduce --fabric fat:8x1:1G --fail host0.0", "no way through the fabric"),

@@ -92,7 +92,7 @@ impl Offer {
         let trees = self.groups.into_iter().map(tree).collect();
         let provider = Aggregators::new(trees, (OFFLOAD_WINDOW, OFFLOAD_CHUNK_BYTES), devices);
         let aggregation = Aggregation {
-            tree: shape,
+            tree: shape.into(),
             groups: provider.devices().len(),
             window: OFFLOAD_WINDOW,
             chunk_bytes: OFFLOAD_CHUNK_BYTES,
