@@ -270,7 +270,7 @@ impl Colours {
 #[cfg(test)]
 mod tests {
     use ringfold_collectives::Algorithm;
-    use ringfold_types::{Call, Collective, DataType, ReduceOp, Wire};
+    use ringfold_types::{Buffer, Call, Collective, DataType, ReduceOp, Wire};
 
     use super::*;
     use crate::outcome::Outcome;
@@ -358,6 +358,22 @@ mod tests {
                 assert_eq!(standing(shape, Some("host5.0"), asked), 64, "{shape}");
             }
         }
+    }
+
+    /// Slices as offsets and lengths, in the order in which a program names them.
+    #[test]
+    fn programs_whose_slices_overlap_otherwise_differ() {
+        let of = |slices: [(usize, usize); 3]| {
+            let named = |(at, len)| Slice::new(Buffer::Output, at, len);
+            overlaps(slices.map(named).into_iter().zip(0..).collect())
+        };
+        let apart = of([(0, 4), (4, 4), (8, 4)]);
+        assert_eq!(apart, of([(8, 4), (100, 4), (0, 4)]), "they lie elsewhere");
+        let [first, last, both] =
+            [[(0, 4), (2, 4), (8, 4)], [(0, 4), (6, 4), (8, 4)], [(0, 4), (2, 4), (5, 4)]].map(of);
+        assert_eq!(first, of([(9, 4), (8, 4), (0, 4)]), "the same two meet elsewhere");
+        let all = HashSet::from([apart, first, last, both, of([(0, 9), (2, 4), (5, 4)])]);
+        assert_eq!(all.len(), 5);
     }
 
     #[test]
