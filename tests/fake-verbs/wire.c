@@ -359,14 +359,17 @@ static bool crosses(struct outlet *from, struct outlet *to, struct request *it) 
  * Takes the answers to requests that have arrived. They come in order, later than the arrivals, and
  * one answers all before it (IBA 9.7.5.1.2). A request whose answer was lost is sent again, and the
  * receiver answers it without executing it again (duplicate_request in the kernel's
- * drivers/infiniband/sw/rxe/rxe_resp.c). Returns whether any has come.
+ * drivers/infiniband/sw/rxe/rxe_resp.c). A device in a fatal state answers nothing
+ * (mlx5_enter_error_state in drivers/net/ethernet/mellanox/mlx5/core/health.c). Returns whether any
+ * has come.
  */
-static bool take_answers(struct queue_pair *own, bool answers_again) {
+static bool take_answers(struct queue_pair *own, struct queue_pair *to, bool answers_again) {
     struct outlet *by = outlet_of(own);
+    bool answers = !to || !nics[to->of].is_fatal;
     bool has_moved = false;
     while (own->first && own->first != own->pending) {
         struct request *it = own->first;
-        bool comes = is_up(by) && !by->loses_replies;
+        bool comes = answers && is_up(by) && !by->loses_replies;
         if (!comes) it->is_reply_lost = true;
         if (!comes || (it->is_reply_lost && !answers_again)) return has_moved;
         own->moved_at = now();
@@ -401,7 +404,7 @@ static bool take_turn(struct queue_pair *own) {
         own->pending = it->next;
     }
     bool takes = to && (to->state == STATE_RTR || to->state == STATE_RTS);
-    bool has_moved = take_answers(own, is_open && takes) || status == 0;
+    bool has_moved = take_answers(own, to, is_open && takes) || status == 0;
     if (status > 0) {
         /* The answer that refuses a request answers those before it. */
         while (own->first != it) {
