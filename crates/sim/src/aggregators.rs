@@ -119,7 +119,7 @@ impl Aggregators {
         self.all.get(place.index().checked_sub(self.ranks)?)
     }
 
-    /// The numbers of the aggregators, with the lane, the children and what is above of each.
+    /// The number of each aggregator, with its lane, its children and the aggregator above it.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &[Rank], Option<Rank>)> {
         let above = |place: Rank, lane: usize| self.above.get(&(lane, place)).map(|it| it.0);
         (self.ranks..)
