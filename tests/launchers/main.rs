@@ -23,6 +23,7 @@ use crate::slurm::Slurm;
 mod hosts;
 mod perf;
 mod slurm;
+mod top;
 mod two_machines;
 
 /// Runs `command` to its end with a new home and the ranks' log, and checks its output.
@@ -144,6 +145,32 @@ fn slurm_steps() {
     let outcome = outcome.finish(DEADLINE);
     let refusal = "--ranks starts ranks, but SLURM_PROCID says that this process is one already";
     assert!(!outcome.status.success() && outcome.stderr.contains(refusal), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants root and Slurm as above"]
+fn top_sees_a_slurm_step() {
+    let Some(slurm) = Slurm::start() else { return };
+    top::names_the_hung_rank(slurm.command("srun").args(["-n", "4"]));
+}
+
+#[test]
+#[ignore = "wants torch for python3"]
+fn top_sees_a_job_of_torchrun() {
+    if !needed::succeeds("torchrun", &["python3", "-c", "import torch.distributed.run"]) {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]);
+    top::names_the_hung_rank(command.arg("--no-python"));
+}
+
+#[test]
+#[ignore = "wants mpich"]
+fn top_sees_a_job_of_hydra() {
+    if needed::are_there("mpich", &["mpiexec.mpich"]) {
+        top::names_the_hung_rank(Command::new("mpiexec.mpich").args(["-n", "4"]));
+    }
 }
 
 /// Hydra inside an allocation takes precedence over Slurm's variables.
