@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::mem::replace;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -66,8 +67,9 @@ fn run() -> anyhow::Result<()> {
         comm.barrier()?;
         let begin = now();
         let larger = comm.grow(1, id.as_ref())?;
-        comm = larger.context("no newcomer has come")?;
+        let smaller = replace(&mut comm, larger.context("no newcomer has come")?);
         report("grow", &mut comm, begin)?;
+        drop(smaller);
         split(&mut comm)?;
     }
     Ok(comm.leave()?)

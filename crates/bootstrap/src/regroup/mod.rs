@@ -15,7 +15,7 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::arbiter::failure_cause::RankList;
 use crate::channel::connect::{Channel, attempt};
@@ -553,14 +553,19 @@ async fn ask(
 ) -> std::io::Result<()> {
     let Channel { mut reader, mut writer, .. } = channel;
     writer.send(&encode(&hello)).await?;
-    let mut beat = interval(BEAT);
+    let mut question = Some(purposes.borrow_and_update().clone());
+    // A first tick at once would come up to a millisecond later.
+    let mut beat = interval_at(Instant::now() + BEAT, BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let question = tokio::select! {
+        if let Some(question) = question {
+            writer.send(&encode(&FromVisitor::Ask(question))).await?;
+        }
+        question = tokio::select! {
             message = reader.next() => match message?.and_then(|bytes| decode(&bytes)) {
                 Some(answer) => {
                     told(answer);
-                    continue;
+                    None
                 }
                 None => return Ok(()),
             },
@@ -568,10 +573,9 @@ async fn ask(
                 writer.send(&encode(&FromVisitor::Joined)).await?;
                 return writer.close().await;
             }
-            _ = beat.tick() => purposes.borrow_and_update().clone(),
-            Ok(()) = purposes.changed() => purposes.borrow_and_update().clone(),
+            _ = beat.tick() => Some(purposes.borrow_and_update().clone()),
+            Ok(()) = purposes.changed() => Some(purposes.borrow_and_update().clone()),
         };
-        writer.send(&encode(&FromVisitor::Ask(question))).await?;
     }
 }
 
