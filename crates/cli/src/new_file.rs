@@ -6,7 +6,7 @@ use std::io::{Seek as _, Write as _};
 use anyhow::Context;
 
 /// Bytes that a new file reserves before the measurement begins.
-const RESERVED: usize = 64 << 10;
+const RESERVED: usize = 1 << 20;
 
 /// A file that is written whole: a reader sees the old or the new contents, never a part. It is
 /// made before the measurement, which ends at once if the results have no place.
@@ -57,5 +57,7 @@ fn beside(path: &str) -> String {
 }
 
 fn cannot_write(flag: &str, path: &str) -> String {
-    format!("{flag} {path}: cannot write it")
+    format!(
+        "{flag} {path}: cannot write it; name a file in a folder with room that you may write to"
+    )
 }

@@ -471,7 +471,7 @@ mod tests {
     const FAST: u64 = 1 << 60;
 
     fn flows(rates: &[u64]) -> Flows {
-        let link = |rate: &u64| Link { name: String::new(), rate: *rate };
+        let link = |rate: &u64| Link { name: String::new(), levels: [0; 2], rate: *rate };
         Flows::new(&rates.iter().map(link).collect::<Vec<_>>())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::error;
 use std::fmt;
+use std::sync::Arc;
 
 use ringfold_topology::fabric::{Fabric, classify};
 use ringfold_topology::prices::{Prices, Rates};
@@ -11,6 +12,7 @@ use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 
 use crate::network::Network;
+use crate::progress::Progress;
 
 /// The time in a switch, in picoseconds: that of a switch of InfiniBand's last generations, which
 /// data sheets give as 90 to 130 ns, and of some metres of cable.
@@ -26,6 +28,8 @@ pub struct Job {
     /// Picoseconds in each switch of a way after the first, whose time is a part of the latency of
     /// the class of links.
     pub hop_ps: u64,
+    /// The progress of simulations of this job and its clones.
+    pub progress: Arc<Progress>,
     /// By rank: the ports of its host, the rank's own first.
     ports: Vec<Vec<usize>>,
     /// By port: its place among those of its host.
@@ -111,7 +115,8 @@ impl Job {
         };
         let layout = layout.with_prices(prices).sharing_memory(hosts == 1);
         let network = Network::of(fabric);
-        Ok(Self { layout, network, hop_ps: HOP_PS, ports, numbers })
+        let progress = Arc::default();
+        Ok(Self { layout, network, hop_ps: HOP_PS, progress, ports, numbers })
     }
 
     /// The same job, whose ranks may use aggregators: each switch is one.

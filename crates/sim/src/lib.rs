@@ -12,7 +12,8 @@
 //! * `colours`: finds equal ranks, of which one is simulated; `fold`: the ranks that stand for all;
 //! * `aggregators`: the aggregators on switches; `combine`: the turn of one;
 //! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
-//! * `run`: the order of events; `outcome`: the result; `whole`: whole numbers of measures.
+//! * `run`: the order of events; `progress`: the part that is done; `outcome`: the result;
+//! * `whole`: whole numbers of measures.
 //!
 //! # The model
 //!
@@ -40,6 +41,7 @@ mod job;
 mod network;
 mod outcome;
 mod programs;
+mod progress;
 mod rank;
 mod run;
 mod shape;
@@ -48,8 +50,9 @@ mod wires;
 
 pub use event::NoEnd;
 pub use job::{Job, UnfitJob};
-pub use network::{Network, Routing, UnknownLink};
+pub use network::{Link, Network, Routing, UnknownLink};
 pub use outcome::{LinkUse, Outcome};
 pub use programs::{Limits, Programs, TooMany};
+pub use progress::Progress;
 pub use run::simulate;
 pub use shape::{InvalidShape, Shape};

@@ -35,8 +35,12 @@ pub enum Routing {
 
 /// A direction of a cable.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) name: String,
+pub struct Link {
+    /// Its name: from where to where.
+    pub name: String,
+    /// The levels of its ends: 0 for a host, and for a switch the switches on the way from the
+    /// nearest host.
+    pub levels: [usize; 2],
     /// Bytes per second; 0 if it failed.
     pub(crate) rate: u64,
 }
@@ -121,6 +125,7 @@ impl Network {
             cables: HashMap::new(),
             distances: HashMap::new(),
         };
+        let levels = levels(fabric);
         let name = |switch: usize| match &fabric.switches[switch] {
             it if it.name.is_empty() => format!("{:#x}", it.id),
             it => it.name.clone(),
@@ -133,7 +138,8 @@ impl Network {
             }
             let cabled = format!("{}.{}", name(from), used[from]);
             used[from] += 1;
-            let [up, down] = network.cable(&cabled, &name(to), cable.gbps);
+            let ends = [levels[from], levels[to]];
+            let [up, down] = network.cable([&cabled, &name(to)], ends, cable.gbps);
             network.out[from].push((to, up));
             network.out[to].push((from, down));
         }
@@ -144,7 +150,7 @@ impl Network {
             *number += 1;
             let leaf = port.attached.map(|(leaf, _)| leaf).filter(|leaf| *leaf < switches);
             let beyond = leaf.map_or_else(|| "nowhere".to_owned(), name);
-            let [up, down] = network.cable(&cabled, &beyond, port.gbps);
+            let [up, down] = network.cable([&cabled, &beyond], [0, 1], port.gbps);
             network.ports.push(Port { leaf, up, down, number: 0 });
         }
         let mut order: Vec<usize> = (0..network.ports.len()).collect();
@@ -155,11 +161,12 @@ impl Network {
         network
     }
 
-    fn cable(&mut self, name: &str, beyond: &str, gbps: u32) -> [usize; 2] {
+    fn cable(&mut self, [name, beyond]: [&str; 2], ends: [usize; 2], gbps: u32) -> [usize; 2] {
         let rate = u64::from(if gbps == 0 { UNKNOWN_GBPS } else { gbps }) * 1_000_000_000 / 8;
         let at = self.links.len();
-        self.links.push(Link { name: format!("{name} to {beyond}"), rate });
-        self.links.push(Link { name: format!("{beyond} to {name}"), rate });
+        let [from, to] = ends;
+        self.links.push(Link { name: format!("{name} to {beyond}"), levels: [from, to], rate });
+        self.links.push(Link { name: format!("{beyond} to {name}"), levels: [to, from], rate });
         self.cables.insert(name.to_owned(), [at, at + 1]);
         [at, at + 1]
     }
@@ -181,7 +188,9 @@ impl Network {
         Ok(())
     }
 
-    pub(crate) fn links(&self) -> &[Link] {
+    /// Both directions of all cables, in the order of the fabric.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
         &self.links
     }
 
@@ -314,6 +323,29 @@ impl Network {
     }
 }
 
+/// By switch: its level. Those that no cable joins to a host have the last one.
+fn levels(fabric: &Fabric) -> Vec<usize> {
+    let mut levels = vec![usize::MAX; fabric.switches.len()];
+    for (leaf, _) in fabric.ports.iter().filter_map(|port| port.attached) {
+        levels.get_mut(leaf).into_iter().for_each(|level| *level = 1);
+    }
+    for level in 1.. {
+        let mut above = Vec::new();
+        for [(one, _), (other, _)] in fabric.cables.iter().map(|cable| cable.ends) {
+            for (from, to) in [(one, other), (other, one)] {
+                if levels.get(from) == Some(&level) && levels.get(to) == Some(&usize::MAX) {
+                    above.push(to);
+                }
+            }
+        }
+        if above.is_empty() {
+            break;
+        }
+        above.into_iter().for_each(|switch| levels[switch] = level + 1);
+    }
+    levels
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,6 +400,21 @@ mod tests {
         assert!(network.slow("leaf9.0", 0.5).unwrap_err().to_string().contains("leaf9.0"));
         network.slow("host0.0", 0.0).unwrap();
         assert_eq!(network.way([0, 1], Routing::ByDestination, |_| 0), None);
+    }
+
+    #[test]
+    fn links_join_levels() {
+        let network = network("fat:64x1:100G:radix=8");
+        let joins = |ends: &str| {
+            let (from, to) = ends.split_once(' ').unwrap();
+            let all = network.links().iter().filter(|it| it.name.starts_with(from));
+            let found = all.filter(|it| it.name.contains(&format!("to {to}")));
+            found.map(|it| it.levels).collect::<Vec<_>>()
+        };
+        assert_eq!(joins("host leaf"), [[0, 1]; 64]);
+        assert_eq!(joins("leaf spine"), [[1, 2]; 64]);
+        assert_eq!(joins("core spine"), [[3, 2]; 64]);
+        assert_eq!(joins("leaf host"), [[1, 0]; 64]);
     }
 
     #[test]

@@ -113,7 +113,9 @@ impl Programs {
             rounds = busiest.div_ceil(limits.of_rank);
         }
         let layout = coarse(chunks);
+        job.progress.begin(size);
         let of_rank = |rank| {
+            job.progress.add(1);
             let plan = plan(call, rank, chunks * chunk, &layout);
             let schedule = (algorithm.schedule)(&plan);
             if rounds == 1 {

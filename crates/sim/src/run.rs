@@ -16,6 +16,9 @@ use crate::programs::Programs;
 use crate::rank::Turn;
 use crate::wires::Wires;
 
+/// For each rank that stands for others, so many looks at events pass between two at the progress.
+const LOOKS_EACH: usize = 8;
+
 /// Runs the programs of all ranks from the moment at which all begin at once.
 ///
 /// # Errors
@@ -24,6 +27,7 @@ use crate::wires::Wires;
 /// # Panics
 /// If there are not as many programs as ranks.
 pub fn simulate(job: &Job, programs: &Programs, routing: Routing) -> Result<Outcome, NoEnd> {
+    job.progress.begin(1);
     run(job, programs, routing, fold(job, programs, routing))
 }
 
@@ -49,7 +53,16 @@ pub(crate) fn run(
     let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
     let mut woken: BTreeSet<Rank> = fold.standing().collect();
     let mut wires = Wires::new(job, programs, routing, Some(fold));
-    loop {
+    let standing = woken.iter().copied().filter(|rank| rank.index() < size);
+    let standing: Vec<usize> = standing.map(Rank::index).collect();
+    let all = standing.iter().flat_map(|at| of_ranks[*at].lanes()).map(|lane| lane.len()).sum();
+    job.progress.begin(all);
+    for look in 1_usize.. {
+        // Seldom enough to take no time.
+        if look.is_multiple_of(LOOKS_EACH * standing.len()) {
+            let left = |at: &usize| left(&steppers[*at], &of_ranks[*at]);
+            job.progress.set(all - standing.iter().map(left).sum::<usize>());
+        }
         for rank in std::mem::take(&mut woken) {
             let at = rank.index();
             match steppers.get_mut(at) {
@@ -89,6 +102,11 @@ pub(crate) fn run(
         return Err(NoEnd::Waiting(Rank::at(at)));
     }
     Ok(Outcome::of(job, programs, &mut wires, &cpus, events))
+}
+
+/// The operations that a rank has not done.
+fn left(stepper: &Stepper, program: &Program) -> usize {
+    stepper.waiting().map(|it| program.lanes()[it.lane].len().saturating_sub(it.at)).sum()
 }
 
 /// Lets a rank do what it can until an operation takes time.

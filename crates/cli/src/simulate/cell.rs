@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 use ringfold_collectives::Algorithm;
-use ringfold_collectives::select::chunk_len;
+use ringfold_collectives::select::{buffer_bytes, chunk_len};
 use ringfold_sim::{Limits, Outcome, Programs, TooMany, simulate};
-use ringfold_types::Call;
+use ringfold_types::{Amount, Call};
 
+use super::bar::Bar;
 use super::question::Question;
 
 /// A size, with the algorithm that ringfold chooses there.
@@ -28,16 +29,20 @@ impl Cell {
         question: &Question,
         call: &Call,
         algorithm: &'static Algorithm,
+        bar: &Bar,
     ) -> anyhow::Result<Self> {
         let job = &question.job;
         let chunk = chunk_len(call, &job.layout);
         let (name, is_one) = (algorithm.name, question.algorithms.len() == 1);
+        let size = Amount(buffer_bytes(call, job.layout.size()));
+        bar.show(format!("programs of {name}, {size}"), &job.progress);
         let programs = match Programs::of(job, call, algorithm, chunk, Limits::default()) {
             Err(TooMany(all)) if !is_one => return Ok(Self { algorithm: name, outcome: Err(all) }),
             programs => programs.with_context(|| {
                 format!("--algorithm {name}: give fewer ranks or bytes than {call}")
             })?,
         };
+        bar.show(format!("{name}, {size}"), &job.progress);
         let outcome = simulate(job, &programs, question.routing);
         let outcome = outcome.with_context(|| format!("{call} by {name}"))?;
         Ok(Self { algorithm: name, outcome: Ok(outcome) })

@@ -3,24 +3,29 @@
 use ringfold_topology::Level;
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::cell::{Cell, Size, bandwidths};
-use super::question::Question;
 
-pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<String> {
+pub(super) fn answer(answers: &[Answer]) -> anyhow::Result<String> {
+    let fabrics: Vec<Value> = answers.iter().map(fabric).collect();
+    let collective = answers.first().map(|it| it.question.collective.to_string());
+    let document = json!({ "collective": collective, "fabrics": fabrics });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn fabric(Answer { question, sizes }: &Answer) -> Value {
     let layout = &question.job.layout;
     let rows: Vec<Value> = sizes
         .iter()
         .flat_map(|size| size.cells.iter().map(|cell| row(size, cell, layout.size())))
         .collect();
-    let document = json!({
-        "collective": question.collective.to_string(),
+    json!({
         "fabric": question.place,
         "ranks": layout.size(),
         "hosts": layout.hosts(),
         "links": layout.links_between().to_string(),
         "cells": rows,
-    });
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    })
 }
 
 fn row(size: &Size, cell: &Cell, ranks: usize) -> Value {

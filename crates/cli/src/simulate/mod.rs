@@ -1,30 +1,46 @@
 //! `ringfold simulate`: the time of a call on a fabric that need not exist.
 //!
-//! * `question`: the arguments; `cell`: one call by one algorithm; `text`, `json`: the answer.
+//! * `question`: the arguments; `cell`: one call by one algorithm; `bar`: the progress;
+//! * `answer`: all calls on a fabric, as `text`, as `json`, and as `svg` with `plot` and `heat`.
 
+mod answer;
+mod bar;
 mod cell;
+mod heat;
 mod json;
+mod plot;
 mod question;
+mod svg;
 mod text;
 
-use ringfold_collectives::Algorithm;
-use ringfold_collectives::select::{Constraints, Measurements, buffer_bytes, select};
-use ringfold_types::Call;
+use std::path::Path;
 
-use cell::{Cell, Size};
+use anyhow::ensure;
+
+use crate::new_file::NewFile;
+use answer::Answer;
+use bar::Bar;
 pub(crate) use question::Args;
 
 /// Returns the answer as text.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
-    let question = args.question()?;
-    let size = |call: &Call| {
-        let (layout, any) = (&question.job.layout, Constraints::default());
-        let chosen = select(call, layout, &any, &Measurements::default()).name;
-        let run = |it: &&'static Algorithm| Cell::of(&question, call, it);
-        let cells: anyhow::Result<Vec<Cell>> = question.algorithms.iter().map(run).collect();
-        let bytes = buffer_bytes(call, layout.size());
-        Ok(Size { call: *call, bytes, chosen, cells: cells? })
+    let questions = args.questions()?;
+    let new_file = |path: &String| {
+        let is_there = Path::new(path).exists();
+        ensure!(!is_there, "--svg {path}: it exists; remove it, or give another name");
+        NewFile::create("--svg", path)
     };
-    let sizes: Vec<Size> = question.calls.iter().map(size).collect::<anyhow::Result<_>>()?;
-    if args.json { json::answer(&question, &sizes) } else { text::answer(&question, &sizes) }
+    let picture = args.svg.as_ref().map(new_file).transpose()?;
+    let bar = Bar::new();
+    let answers = questions.into_iter().map(|it| Answer::of(it, &bar));
+    let answers: Vec<Answer> = answers.collect::<anyhow::Result<_>>()?;
+    drop(bar);
+    if let Some(file) = picture {
+        file.finish(&plot::picture(&answers))?;
+    }
+    if args.json {
+        return json::answer(&answers);
+    }
+    let texts: Vec<String> = answers.iter().map(text::answer).collect::<anyhow::Result<_>>()?;
+    Ok(texts.join("\n"))
 }

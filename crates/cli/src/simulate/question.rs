@@ -19,10 +19,10 @@ use crate::topo;
 pub(crate) struct Args {
     /// The collective, as in allreduce or alltoall
     collective: Collective,
-    /// The fabric: kind, hosts x ports of each, and rate, as in rail:1024x8:400G
+    /// The fabric: kind, hosts x ports of each, and rate, as in rail:1024x8:400G; or several
     #[arg(long, value_name = "SHAPE", required_unless_present = "from", conflicts_with = "from")]
     #[arg(long_help = SHAPES)]
-    fabric: Option<Shape>,
+    fabric: Vec<Shape>,
     /// Files of a site's fabric, as for `ringfold topo --from`
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
@@ -77,13 +77,17 @@ pub(crate) struct Args {
     /// A file that `ringfold tune --machine` wrote [default: the rates of the ports, and defaults]
     #[arg(long, value_name = "FILE")]
     prices: Option<String>,
+    /// A new file for plots: bus bandwidth by size if there are several, and by hosts if --fabric
+    /// is given again; otherwise the part of the time for which each link is full
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
 const SHAPES: &str = "\
-The fabric: kind, hosts x ports of each, and rate.
+The fabric: kind, hosts x ports of each, and rate. Given again, the calls run on each of them.
 
   switch:8x1:100G           all ports on one switch
   fat:512x2:400G            the ports of a host on one leaf switch, 2 or 3 levels of switches
@@ -97,6 +101,8 @@ as many ports down as up on each leaf switch.";
 
 /// Sizes of a table; more are no table.
 const SIZES_MAX: usize = 64;
+/// Fabrics of a command. The largest take some hundred MB each.
+const FABRICS_MAX: usize = 16;
 
 /// The job, and the sizes and algorithms to run on it.
 pub(super) struct Question {
@@ -110,7 +116,28 @@ pub(super) struct Question {
 }
 
 impl Args {
-    pub(super) fn question(&self) -> anyhow::Result<Question> {
+    /// The same question for each fabric.
+    pub(super) fn questions(&self) -> anyhow::Result<Vec<Question>> {
+        let count = self.fabric.len();
+        ensure!(count <= FABRICS_MAX, "--fabric: {count} of them; give at most {FABRICS_MAX}");
+        if self.fabric.is_empty() {
+            let files: Vec<String> = self.from.iter().map(|it| it.display().to_string()).collect();
+            let (fabric, place) = (topo::fabric(&self.from)?, files.join(" "));
+            return Ok(vec![self.question(&fabric, place, self.per_host.unwrap_or(1))?]);
+        }
+        let of_shape = |shape: &Shape| {
+            let per_host = self.per_host.unwrap_or_else(|| shape.ports_per_host());
+            self.question(&shape.fabric(), shape.to_string(), per_host)
+        };
+        self.fabric.iter().map(of_shape).collect()
+    }
+
+    fn question(
+        &self,
+        fabric: &Fabric,
+        place: String,
+        per_host: usize,
+    ) -> anyhow::Result<Question> {
         let collective = self.collective;
         let routing = match self.routing.as_str() {
             "destination" => Routing::ByDestination,
@@ -136,13 +163,10 @@ impl Args {
             }
             None => Algorithm::of(collective).iter().filter(|it| is_there(it)).collect(),
         };
-        let (fabric, place) = self.fabric()?;
-        let per_host = self.per_host.or_else(|| self.fabric.as_ref().map(Shape::ports_per_host));
-        let per_host = per_host.unwrap_or(1);
         ensure!((1..=RANKS_MAX).contains(&per_host), "--per-host: 1 to {RANKS_MAX}");
         let profile = self.prices.as_deref().map(profile).transpose()?.unwrap_or_default();
         let adjust = |prices: Prices| prices.with_profile(&profile);
-        let mut job = Job::of(&fabric, self.ranks, per_host, !self.tcp, adjust)?;
+        let mut job = Job::of(fabric, self.ranks, per_host, !self.tcp, adjust)?;
         let size = job.layout.size();
         ensure!(self.root < size, "--root {}: there are only {size} ranks", self.root);
         for cable in &self.fail {
@@ -162,14 +186,6 @@ impl Args {
         let calls = self.sizes()?.into_iter().map(|bytes| self.call(bytes, size));
         let calls = calls.collect::<anyhow::Result<Vec<Call>>>()?;
         Ok(Question { job, place, routing, collective, calls, algorithms })
-    }
-
-    fn fabric(&self) -> anyhow::Result<(Fabric, String)> {
-        if let Some(shape) = &self.fabric {
-            return Ok((shape.fabric(), shape.to_string()));
-        }
-        let files: Vec<String> = self.from.iter().map(|it| it.display().to_string()).collect();
-        Ok((topo::fabric(&self.from)?, files.join(" ")))
     }
 
     fn sizes(&self) -> anyhow::Result<Vec<usize>> {

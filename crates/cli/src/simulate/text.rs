@@ -6,24 +6,23 @@ use ringfold_sim::Outcome;
 use ringfold_topology::Level;
 use ringfold_types::Amount;
 
+use super::answer::Answer;
 use super::cell::{Size, bandwidths};
-use super::question::Question;
 use crate::units;
 
 /// Links that are named.
 const LINKS: usize = 8;
 
-pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<String> {
+pub(super) fn answer(answer: &Answer) -> anyhow::Result<String> {
+    let Answer { question, sizes } = answer;
     let mut text = String::new();
-    let layout = &question.job.layout;
-    let (ranks, hosts) = (layout.size(), layout.hosts());
-    let class = if hosts > 1 { layout.links_between() } else { layout.prices().within() };
+    let ranks = question.job.layout.size();
     let first = sizes.first().map(|size| size.call.to_string()).unwrap_or_default();
-    let what = match sizes {
+    let what = match &sizes[..] {
         [_] => first,
         _ => question.collective.to_string(),
     };
-    writeln!(text, "{what} on {}: {ranks} ranks on {hosts} hosts, {class}", question.place)?;
+    writeln!(text, "{what} on {}", answer.title())?;
     writeln!(
         text,
         "{:>9}   {:<20} {:>10} {:>10} {:>10} {:>6}",
@@ -59,7 +58,7 @@ pub(super) fn answer(question: &Question, sizes: &[Size]) -> anyhow::Result<Stri
         text +=
             "chunks x4: simulated with chunks of 4 times the length; rounds x4: 4 rounds in one\n";
     }
-    if let [Size { cells, .. }] = sizes
+    if let [Size { cells, .. }] = &sizes[..]
         && let [cell] = &cells[..]
         && let Ok(outcome) = &cell.outcome
     {

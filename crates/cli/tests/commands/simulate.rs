@@ -1,5 +1,7 @@
 //! `ringfold simulate` from the command line, and its page.
 
+use ringfold_harness::Folder;
+
 use crate::{printed, refused, tables_of};
 
 fn simulate(arguments: &str) -> Vec<&str> {
@@ -18,7 +20,7 @@ fn cables_that_fail_or_are_slow_are_seen() {
     let time = |more: &str| {
         let words = format!("{usual} {more}");
         let answer: serde_json::Value = serde_json::from_str(&printed(&simulate(&words))).unwrap();
-        let cell = &answer["cells"][0];
+        let cell = &answer["fabrics"][0]["cells"][0];
         let link = cell["links"][0]["link"].as_str().unwrap_or_default().to_owned();
         (cell["seconds"].as_f64().unwrap(), link)
     };
@@ -27,6 +29,67 @@ fn cables_that_fail_or_are_slow_are_seen() {
     let (slow, link) = time("--slow leaf0.0=0.1");
     assert!(slow > whole && link.contains("leaf0.0"), "{link}");
     assert_eq!(time("--routing ecmp --seed 3"), time("--routing ecmp --seed 3"));
+}
+
+/// The texts and classes of a picture's elements of this name.
+fn elements(picture: &str, name: &str) -> Vec<(String, String)> {
+    let document = roxmltree::Document::parse(picture).unwrap();
+    let all = document.descendants().filter(|it| it.has_tag_name(name));
+    let of = |it: roxmltree::Node<'_, '_>| {
+        let text = it.descendants().find_map(|it| it.text());
+        (text.unwrap_or_default().to_owned(), it.attribute("class").unwrap_or_default().to_owned())
+    };
+    all.map(of).collect()
+}
+
+/// Plots by size and by hosts have a point for each call, and a ring around each choice. A lone
+/// call's picture has all links.
+#[test]
+fn pictures_show_what_tables_say() {
+    let folder = Folder::new();
+    let picture = |words: &str| {
+        let path = folder.at("plot.svg");
+        let table = printed(&simulate(&format!("{words} --svg {path}")));
+        let picture = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        (table, picture)
+    };
+    let several = "--fabric=switch:4x1:100G --fabric=switch:8x1:100G";
+    let (table, plots) = picture(&format!("allgather {several} -b 64K -e 1M"));
+    let points = elements(&plots, "circle");
+    let count = |class: &str| points.iter().filter(|(_, it)| it == class).count();
+    // By size on each fabric, and by hosts for each size. The legend has each algorithm once.
+    let algorithms = elements(&plots, "polyline").len() / 6;
+    let calls = table.lines().filter(|line| line.ends_with('%')).count();
+    assert_eq!(calls, 2 * 3 * algorithms);
+    assert_eq!(count(""), 2 * calls + algorithms);
+    assert_eq!(count("choice"), 2 * 6 + 1);
+    let (_, heat) = picture("allreduce --fabric fat:16x1:100G:radix=8 -b 1M -a ring");
+    let links = elements(&heat, "rect");
+    let named = links.iter().filter(|(words, _)| words.contains(" to "));
+    assert_eq!(named.count(), 2 * 32);
+    let idle = |(words, class): &(String, String)| words.contains(" to ") && class == "idle";
+    // A ring leaves each of four leaf switches by one of its four cables.
+    assert_eq!(links.iter().filter(|it| idle(it)).count(), 2 * (16 - 4));
+}
+
+#[test]
+fn pictures_without_a_place_are_refused_at_once() {
+    let folder = Folder::new();
+    let kept = folder.at("kept.svg");
+    std::fs::write(&kept, "kept").unwrap();
+    let long = "alltoall --fabric fat:1024x1:100G -b 1G -a linear";
+    for (path, reason) in [
+        (kept.clone(), "it exists; remove it"),
+        (folder.at("no/plot.svg"), "cannot write it; name a file in a folder with room"),
+        (folder.at("."), "it exists"),
+        (String::new(), "it is no file"),
+    ] {
+        let words = simulate(long).into_iter().chain(["--svg", &path]).collect::<Vec<_>>();
+        let error = refused(&words);
+        assert!(error.contains("--svg") && error.contains(reason), "{path}: {error}");
+    }
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
 }
 
 #[test]
