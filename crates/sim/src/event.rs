@@ -1,52 +1,21 @@
 //! The events, the CPUs whose time they take, and the reasons why they end too soon.
 
-use std::cmp::Ordering;
 use std::error;
 use std::fmt;
 
 use ringfold_types::Rank;
 
-/// An event. Those of one time happen in this order.
+/// An event. Those of one time happen together, before ranks go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Bytes of a connection have arrived.
-    Arrived(usize, usize),
+    Arrived(u32, usize),
     /// A signal of a rank and a lane can be seen.
-    Signalled(Rank, usize),
-    /// The bytes of a flow have left.
-    Left(usize),
+    Signalled(Rank, u32),
+    /// The bytes of a flow may have left: its share may have changed since.
+    Left(u32),
     /// A rank can go on.
     Woken(Rank),
-}
-
-impl Event {
-    const fn order(self) -> (u8, usize, usize) {
-        match self {
-            Self::Arrived(connection, bytes) => (0, connection, bytes),
-            Self::Signalled(rank, lane) => (1, rank.index(), lane),
-            Self::Left(flow) => (2, flow, 0),
-            Self::Woken(rank) => (3, rank.index(), 0),
-        }
-    }
-}
-
-/// An event at a time. The earliest one is the greatest, as a heap wants it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timed {
-    pub(crate) at: u64,
-    pub(crate) event: Event,
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.event.order()).cmp(&(self.at, self.event.order()))
-    }
-}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// The reason why a call does not end.

@@ -7,13 +7,14 @@
 //!
 //! * `shape`: fabrics by a short text, such as `rail:1024x8:400G`;
 //! * `network`: the directed links of a fabric, and the ways between two ports;
-//! * `flows`: the share of each link that each message gets; `due`: the end of each message;
+//! * `flows`: the share of each link that each message gets;
 //! * `job`: the places and the prices of the ranks; `programs`: the programs that ranks run;
 //! * `colours`: finds equal ranks, of which one is simulated; `fold`: the ranks that stand for all;
 //! * `aggregators`: the aggregators on switches; `combine`: the turn of one;
-//! * `event`: the events; `wires`: the connections; `rank`: the ports of one rank's stepper;
-//! * `run`: the order of events; `progress`: the part that is done; `outcome`: the result;
-//! * `whole`: whole numbers of measures.
+//! * `event`: the events; `queue`: those that are to come; `wires`: the connections;
+//! * `rank`: the ports of one rank's stepper;
+//! * `run`: the loop of events; `progress`: the part that is done; `outcome`: the result;
+//! * `whole`: whole numbers, of measures and of lists.
 //!
 //! # The model
 //!
@@ -33,7 +34,6 @@
 mod aggregators;
 mod colours;
 mod combine;
-mod due;
 mod event;
 mod flows;
 mod fold;
@@ -42,6 +42,7 @@ mod network;
 mod outcome;
 mod programs;
 mod progress;
+mod queue;
 mod rank;
 mod run;
 mod shape;

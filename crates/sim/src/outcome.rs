@@ -56,8 +56,9 @@ impl Outcome {
         let busy: u64 = ranks.map(|rank| cpus[wires.fold.rank(rank).index()].busy_ps).sum();
         let all = time_ps.saturating_mul(cpus.len() as u64).max(1);
         let mut links: Vec<LinkUse> = Vec::new();
+        let all_used = wires.flows.used(time_ps);
         for (number, link) in job.network.links().iter().enumerate() {
-            let used = wires.flows.used(time_ps, wires.fold.link(number));
+            let used = all_used[wires.fold.link(number)];
             if used.bytes >= 0.5 {
                 let could = link.rate as f64 * time_ps as f64 / 1e12;
                 let (name, bytes) = (link.name.clone(), whole(used.bytes));

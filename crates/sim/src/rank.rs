@@ -4,9 +4,11 @@ use std::convert::Infallible;
 
 use ringfold_collectives::schedule::{Form, Source};
 use ringfold_collectives::{Exchanged, Ports, Program, Reduction, Stores};
+use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Rank, Slice};
 
 use crate::event::Event;
+use crate::whole::short;
 use crate::wires::Wires;
 
 /// A turn of a rank: one operation at most takes time.
@@ -24,14 +26,12 @@ impl Turn<'_, '_> {
         slice.len << self.program.shift(Form::of(slice.buffer))
     }
 
-    /// Elements of a form that have arrived from a rank.
-    fn arrived(&mut self, from: Rank, lane: usize, form: Form) -> usize {
-        let number = self.wires.connection(from, self.rank, lane);
+    /// Elements of a form that have arrived by a connection.
+    fn arrived(&self, number: usize, form: Form) -> usize {
         self.wires.connections[number].arrived >> self.program.shift(form)
     }
 
-    fn take(&mut self, from: Rank, lane: usize, elements: usize, form: Form) {
-        let number = self.wires.connection(from, self.rank, lane);
+    fn take(&mut self, number: usize, elements: usize, form: Form) {
         let bytes = elements << self.program.shift(form);
         self.wires.connections[number].arrived -= bytes;
     }
@@ -68,8 +68,9 @@ impl Ports for Turn<'_, '_> {
         _: Stores,
     ) -> Result<usize, Infallible> {
         let form = Form::of(dst.buffer);
-        let elements = self.arrived(from, lane, form).min(dst.len);
-        self.take(from, lane, elements, form);
+        let number = self.wires.connection(from, self.rank, lane);
+        let elements = self.arrived(number, form).min(dst.len);
+        self.take(number, elements, form);
         Ok(elements)
     }
 
@@ -81,14 +82,16 @@ impl Ports for Turn<'_, '_> {
     fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, Infallible> {
         let Reduction { dst, sources, .. } = reduction;
         let mut elements = dst.len;
-        for source in sources {
+        let mut numbers = [0; SOURCES_MAX];
+        for (source, number) in sources.iter().zip(&mut numbers) {
             if let Source::Wire(from, form) = *source {
-                elements = elements.min(self.arrived(from, lane, form));
+                *number = self.wires.connection(from, self.rank, lane);
+                elements = elements.min(self.arrived(*number, form));
             }
         }
-        for source in sources {
-            if let Source::Wire(from, form) = *source {
-                self.take(from, lane, elements, form);
+        for (source, number) in sources.iter().zip(numbers) {
+            if let Source::Wire(_, form) = *source {
+                self.take(number, elements, form);
             }
         }
         let bytes = (elements as u64) << self.program.shift(Form::of(dst.buffer));
@@ -129,7 +132,7 @@ impl Ports for Turn<'_, '_> {
     fn signal(&mut self, lane: usize) -> Result<(), Infallible> {
         let (rank, seen) = (self.rank, self.now + self.wires.near.latency_ps);
         self.takes_ps += self.wires.near.message_ps;
-        self.wires.at(seen, Event::Signalled(rank, lane));
+        self.wires.at(seen, Event::Signalled(rank, short(lane)));
         Ok(())
     }
 

@@ -1,6 +1,4 @@
-//! The order of events.
-
-use std::collections::BTreeSet;
+//! The loop of events.
 
 use ringfold_collectives::{Program, Stepper};
 use ringfold_types::Rank;
@@ -50,9 +48,11 @@ pub(crate) fn run(
             None => stepper.start(program),
         }
     }
-    let (mut cpus, mut events, mut now) = (vec![Cpu::default(); size], 0, 0);
-    let mut woken: BTreeSet<Rank> = fold.standing().collect();
+    let (mut cpus, mut count, mut now) = (vec![Cpu::default(); size], 0, 0);
+    let mut woken: Vec<Rank> = fold.standing().collect();
     let mut wires = Wires::new(job, programs, routing, Some(fold));
+    wires.connect_all(programs, &woken);
+    let mut events = Vec::new();
     let standing = woken.iter().copied().filter(|rank| rank.index() < size);
     let standing: Vec<usize> = standing.map(Rank::index).collect();
     let all = standing.iter().flat_map(|at| of_ranks[*at].lanes()).map(|lane| lane.len()).sum();
@@ -63,36 +63,35 @@ pub(crate) fn run(
             let left = |at: &usize| left(&steppers[*at], &of_ranks[*at]);
             job.progress.set(all - standing.iter().map(left).sum::<usize>());
         }
-        for rank in std::mem::take(&mut woken) {
+        woken.sort_unstable();
+        woken.dedup();
+        for rank in woken.drain(..) {
             let at = rank.index();
             match steppers.get_mut(at) {
                 Some(it) => turn(now, rank, it, &of_ranks[at], &mut cpus[at], &mut wires),
                 None => wires.aggregate(now, rank),
             }
         }
-        wires.flows.settle(now);
-        let Some(at) = wires.next_time() else { break };
+        wires.flows.settle(now, &mut wires.queue);
+        let Some(at) = wires.take(&mut events) else { break };
         now = at;
-        while let Some(event) = wires.next(now) {
-            let count = match event {
-                Event::Arrived(connection, _) | Event::Left(connection) => wires.count(connection),
-                Event::Woken(rank) | Event::Signalled(rank, _) => wires.fold.count(rank),
-            };
-            events += count as u64;
-            match event {
-                Event::Arrived(connection, bytes) => {
-                    woken.insert(wires.arrived(connection, bytes));
-                }
-                Event::Signalled(rank, lane) => {
-                    wires.signalled(rank, lane);
-                    woken.extend((0..size).map(Rank::at).filter(|other| *other != rank));
-                }
-                Event::Left(_) if now >= NEVER => return Err(NoEnd::Late),
-                Event::Left(flow) => wires.left(now, flow),
-                Event::Woken(rank) => {
-                    woken.insert(rank);
+        while !events.is_empty() {
+            for event in events.drain(..) {
+                count += wires.count(event) as u64;
+                match event {
+                    Event::Arrived(number, bytes) => {
+                        woken.push(wires.arrived(number as usize, bytes));
+                    }
+                    Event::Signalled(rank, lane) => {
+                        wires.signalled(rank, lane as usize);
+                        woken.extend((0..size).map(Rank::at).filter(|other| *other != rank));
+                    }
+                    Event::Left(_) if now >= NEVER => return Err(NoEnd::Late),
+                    Event::Left(flow) => wires.left(now, flow as usize),
+                    Event::Woken(rank) => woken.push(rank),
                 }
             }
+            wires.queue.take_more(&mut events);
         }
     }
     if let Some(parted) = wires.parted {
@@ -101,7 +100,7 @@ pub(crate) fn run(
     if let Some(at) = steppers.iter().position(|stepper| !stepper.is_done()) {
         return Err(NoEnd::Waiting(Rank::at(at)));
     }
-    Ok(Outcome::of(job, programs, &mut wires, &cpus, events))
+    Ok(Outcome::of(job, programs, &mut wires, &cpus, count))
 }
 
 /// The operations that a rank has not done.

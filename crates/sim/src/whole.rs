@@ -1,4 +1,4 @@
-//! Whole numbers of measures.
+//! Whole numbers: of measures, and of lists.
 
 /// The nearest whole number that is not negative.
 #[expect(
@@ -8,4 +8,12 @@
 )]
 pub(crate) fn whole(measure: f64) -> u64 {
     measure.round() as u64
+}
+
+/// A number of a list, in half of the memory.
+///
+/// # Panics
+/// If the list is longer than memory.
+pub(crate) fn short(number: usize) -> u32 {
+    u32::try_from(number).expect("lists are shorter")
 }

@@ -1,18 +1,22 @@
 //! All that is between the ranks: connections, whose messages become flows, and signals.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
+use ringfold_collectives::Op;
 use ringfold_topology::prices::LinkPrice;
 use ringfold_topology::{Layout, Level};
-use ringfold_types::Rank;
+use ringfold_types::{Rank, mix};
 
 use crate::aggregators::Aggregators;
-use crate::event::{Event, NoEnd, Timed};
+use crate::event::{Event, NoEnd};
 use crate::flows::Flows;
 use crate::fold::{Fold, Way};
 use crate::job::Job;
 use crate::network::{Network, Routing};
 use crate::programs::Programs;
+use crate::queue::Queue;
+use crate::whole::short;
 
 /// Bytes that a connection takes before they have left.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -30,11 +34,12 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 pub(crate) struct Connection {
     from: Rank,
     to: Rank,
+    /// The number of connections for which it stands.
+    count: usize,
     /// The level that it crosses.
     level: usize,
-    /// The links, and the messages of equal ranks on each. Empty where a message chooses them when
-    /// it leaves.
-    way: Vec<(usize, usize)>,
+    /// Whether each message chooses its way when it leaves.
+    chooses: bool,
     latency_ps: u64,
     /// The time in the switches of the present way, after the first.
     hops_ps: u64,
@@ -60,7 +65,7 @@ pub(crate) struct Wires<'j> {
     pub(crate) flows: Flows,
     /// Connection i sends by flow i.
     pub(crate) connections: Vec<Connection>,
-    index: HashMap<Way, usize>,
+    index: HashMap<Way, usize, BuildHasherDefault<WayHasher>>,
     pub(crate) fold: Fold,
     pub(crate) aggregators: Aggregators,
     /// By rank: the links of its memory, out and in.
@@ -71,7 +76,7 @@ pub(crate) struct Wires<'j> {
     far: LinkPrice,
     pub(crate) combining_ps: u64,
     pub(crate) signals: HashMap<(Rank, Rank, usize), u32>,
-    pub(crate) events: BinaryHeap<Timed>,
+    pub(crate) queue: Queue,
     /// Bytes of messages, by the level that they cross.
     pub(crate) levels: [usize; Level::ALL.len()],
     /// The rounds of a real call for which one stands.
@@ -116,7 +121,7 @@ impl<'j> Wires<'j> {
             routing,
             flows,
             connections: Vec::new(),
-            index: HashMap::new(),
+            index: HashMap::default(),
             fold,
             aggregators,
             memory,
@@ -125,7 +130,7 @@ impl<'j> Wires<'j> {
             far,
             combining_ps: prices.combining_ps().0,
             signals: HashMap::new(),
-            events: BinaryHeap::new(),
+            queue: Queue::default(),
             levels: [0; Level::ALL.len()],
             rounds,
             parted,
@@ -133,24 +138,36 @@ impl<'j> Wires<'j> {
     }
 
     pub(crate) fn at(&mut self, at: u64, event: Event) {
-        self.events.push(Timed { at, event });
+        self.queue.push(at, event);
     }
 
-    /// The time of the next event.
-    pub(crate) fn next_time(&self) -> Option<u64> {
-        let next = self.events.peek().map(|next| next.at);
-        next.into_iter().chain(self.flows.next()).min()
+    /// Takes the next events, all of which are at the time that it returns. Bytes leave after all
+    /// else, in the order of flows.
+    pub(crate) fn take(&mut self, events: &mut Vec<Event>) -> Option<u64> {
+        let Self { flows, queue, .. } = self;
+        loop {
+            let now = queue.take(events)?;
+            events.retain(|event| match event {
+                Event::Left(flow) => flows.has_left(now, *flow as usize, queue),
+                _ => true,
+            });
+            if !events.is_empty() {
+                events.sort_unstable_by_key(|event| match event {
+                    Event::Left(flow) => Some(*flow),
+                    _ => None,
+                });
+                return Some(now);
+            }
+        }
     }
 
-    /// The next event of this time. Bytes leave after all that arrive, and before a rank goes on.
-    pub(crate) fn next(&mut self, now: u64) -> Option<Event> {
-        let next = self.events.peek().filter(|next| next.at == now);
-        let is_left = self.flows.next() == Some(now)
-            && next.is_none_or(|next| matches!(next.event, Event::Woken(_)));
-        match is_left {
-            true => self.flows.left().map(Event::Left),
-            false if next.is_some() => self.events.pop().map(|it| it.event),
-            false => None,
+    /// The number of events for which one stands.
+    pub(crate) fn count(&self, event: Event) -> usize {
+        match event {
+            Event::Arrived(number, _) | Event::Left(number) => {
+                self.connections[number as usize].count
+            }
+            Event::Woken(rank) | Event::Signalled(rank, _) => self.fold.count(rank),
         }
     }
 
@@ -174,6 +191,24 @@ impl<'j> Wires<'j> {
         level([from, to])
     }
 
+    /// Makes the connections by which these ranks send, so that those of a rank lie side by side
+    /// in memory. With aggregators some of these would never be used.
+    pub(crate) fn connect_all(&mut self, programs: &Programs, ranks: &[Rank]) {
+        if self.layout.aggregation().is_some() {
+            return;
+        }
+        for rank in ranks {
+            for (lane, ops) in programs.of_ranks[rank.index()].lanes().iter().enumerate() {
+                for op in ops {
+                    if let Op::Send { to, .. } = op {
+                        self.connection(*rank, *to, lane);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of a connection, which is made where there is none.
     pub(crate) fn connection(&mut self, from: Rank, to: Rank, lane: usize) -> usize {
         let asked = (from, to, lane);
         if let Some(known) = self.index.get(&asked) {
@@ -184,22 +219,18 @@ impl<'j> Wires<'j> {
             self.index.insert(asked, known);
             return known;
         }
-        let price = self.price(from, to);
-        let number = self.flows.flow(SECOND_PS / price.byte_ps.max(1));
-        let is_chosen =
+        let number = self.flows.flow();
+        let goes_out =
             [from, to].iter().all(|it| !self.aggregators.has(*it)) && !self.is_near(from, to);
-        let links = if !is_chosen || self.routing != Routing::Adaptive {
-            self.way(from, to)
-        } else {
-            Vec::new()
-        };
+        let chooses = goes_out && self.routing == Routing::Adaptive;
         self.connections.push(Connection {
             from,
             to: self.fold.rank(to),
+            count: self.fold.connections_between(from, to),
             level: self.level(from, to),
-            way: self.fold.way((from, to), &links),
-            latency_ps: price.latency_ps,
-            hops_ps: self.hops_ps(from, to, &links),
+            chooses,
+            latency_ps: self.price(from, to).latency_ps,
+            hops_ps: 0,
             queue: VecDeque::new(),
             piece: 0,
             left: 0,
@@ -208,7 +239,19 @@ impl<'j> Wires<'j> {
             arrived: 0,
         });
         self.index.extend([(standing, number), (asked, number)]);
+        if !chooses {
+            self.choose(number, to);
+        }
         number
+    }
+
+    /// Sets the way of a connection to a rank, or to another one that stands for it.
+    fn choose(&mut self, number: usize, to: Rank) {
+        let from = self.connections[number].from;
+        let links = self.way(from, to);
+        let most = SECOND_PS / self.price(from, to).byte_ps.max(1);
+        self.flows.set_way(number, &self.fold.way((from, to), &links), most);
+        self.connections[number].hops_ps = self.hops_ps(from, to, &links);
     }
 
     /// The time in the switches of a way, after the first.
@@ -251,10 +294,9 @@ impl<'j> Wires<'j> {
 
     /// A message of a connection leaves as soon as those before it have left.
     pub(crate) fn leave(&mut self, now: u64, number: usize, bytes: usize) {
-        let count = self.count(number);
         let connection = &mut self.connections[number];
         connection.backlog += bytes;
-        self.levels[connection.level] += bytes * count;
+        self.levels[connection.level] += bytes * connection.count;
         if connection.piece > 0 {
             connection.queue.push_back(bytes);
             return;
@@ -263,18 +305,15 @@ impl<'j> Wires<'j> {
     }
 
     fn begin(&mut self, now: u64, number: usize, bytes: usize) {
-        let Connection { from, to, .. } = self.connections[number];
-        let mut way = self.connections[number].way.clone();
-        if way.is_empty() {
-            let links = self.way(from, to);
-            way = self.fold.way((from, to), &links);
-            self.connections[number].hops_ps = self.hops_ps(from, to, &links);
+        let Connection { chooses, to, .. } = self.connections[number];
+        if chooses {
+            self.choose(number, to);
         }
         let connection = &mut self.connections[number];
         connection.cut(bytes, self.rounds);
         // A message of ranks without a way never arrives.
-        if !way.is_empty() {
-            self.flows.begin(now, number, &way, connection.piece as f64);
+        if self.flows.has_way(number) {
+            self.flows.begin(now, number, connection.piece as f64);
         }
     }
 
@@ -292,7 +331,7 @@ impl<'j> Wires<'j> {
         };
         match next {
             // The next message may take another way.
-            Some(bytes) if connection.left == 0 && connection.way.is_empty() => {
+            Some(bytes) if connection.left == 0 && connection.chooses => {
                 self.flows.end(now, number);
                 self.connections[number].piece = 0;
                 self.begin(now, number, bytes);
@@ -305,23 +344,18 @@ impl<'j> Wires<'j> {
                         connection.left -= connection.piece;
                     }
                 }
-                self.flows.go_on(now, number, connection.piece as f64);
+                let piece = connection.piece as f64;
+                self.flows.go_on(now, number, piece, &mut self.queue);
             }
             None => {
                 connection.piece = 0;
                 self.flows.end(now, number);
             }
         }
-        self.at(now + takes_ps, Event::Arrived(number, piece));
+        self.at(now + takes_ps, Event::Arrived(short(number), piece));
         if is_refused {
             self.at(now, Event::Woken(sender));
         }
-    }
-
-    /// The number of connections for which one stands.
-    pub(crate) fn count(&self, number: usize) -> usize {
-        let Connection { from, to, .. } = self.connections[number];
-        self.fold.connections_between(from, to)
     }
 
     /// Number of links, those within hosts included.
@@ -349,6 +383,28 @@ impl<'j> Wires<'j> {
         for to in (0..self.layout.size()).map(Rank::at).filter(|to| *to != from) {
             *self.signals.entry((from, to, lane)).or_insert(0) += 1;
         }
+    }
+}
+
+/// A hash of the three small numbers of a way.
+#[derive(Default)]
+struct WayHasher(u64);
+
+impl Hasher for WayHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = self.0 << 20 ^ u64::from(number);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = self.0 << 20 ^ number as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        mix(self.0)
     }
 }
 
