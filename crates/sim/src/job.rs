@@ -114,7 +114,8 @@ impl Job {
             false => layout.with_reach(&reach).with_crossing_rails(found.crosses.value),
         };
         let layout = layout.with_prices(prices).sharing_memory(hosts == 1);
-        let network = Network::of(fabric);
+        let mut network = Network::of(fabric);
+        network.limit_ports(layout.prices().link(layout.links_between()).byte_ps);
         let progress = Arc::default();
         Ok(Self { layout, network, hop_ps: HOP_PS, progress, ports, numbers })
     }

@@ -14,6 +14,9 @@ use crate::whole::whole;
 /// Gbit/s of a cable of unknown rate.
 const UNKNOWN_GBPS: u32 = 100;
 
+/// Picoseconds of a second.
+pub(crate) const SECOND_PS: u64 = 1_000_000_000_000;
+
 /// A distance that no way has.
 const NO_WAY: u8 = u8::MAX;
 
@@ -186,6 +189,14 @@ impl Network {
         }
         self.distances.clear();
         Ok(())
+    }
+
+    /// Makes each byte take at least so many picoseconds through a port, in each direction.
+    pub(crate) fn limit_ports(&mut self, byte_ps: u64) {
+        let most = SECOND_PS / byte_ps.max(1);
+        for link in self.ports.iter().flat_map(|port| [port.up, port.down]) {
+            self.links[link].rate = self.links[link].rate.min(most);
+        }
     }
 
     /// Both directions of all cables, in the order of the fabric.

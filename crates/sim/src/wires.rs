@@ -13,7 +13,7 @@ use crate::event::{Event, NoEnd};
 use crate::flows::Flows;
 use crate::fold::{Fold, Way};
 use crate::job::Job;
-use crate::network::{Network, Routing};
+use crate::network::{Network, Routing, SECOND_PS};
 use crate::programs::Programs;
 use crate::queue::Queue;
 use crate::whole::short;
@@ -25,9 +25,6 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// before the last has come; and in pieces of at least this many bytes.
 const PIECES: usize = 4;
 const PIECE_BYTES_MIN: usize = 64 << 10;
-
-/// Picoseconds of a second.
-const SECOND_PS: u64 = 1_000_000_000_000;
 
 /// The stream of messages of a lane from one rank to another.
 #[derive(Debug)]

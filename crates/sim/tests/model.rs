@@ -83,6 +83,18 @@ fn messages_of_one_port_take_their_closed_form() {
     }
 }
 
+/// All messages of a port together have the rate of its class of links, if that is lower.
+#[test]
+fn messages_of_one_port_share_the_rate_of_their_class() {
+    let fabric = "switch:9x1:100G".parse::<Shape>().unwrap().fabric();
+    let mut profile = Profile::default();
+    let slow = LinkPrice { byte_ps: 8000, ..LinkPrice::of(LinkClass::Tcp) };
+    profile.set_link(LinkClass::Tcp, slow);
+    let job = Job::of(&fabric, None, 1, false, |prices| prices.with_profile(&profile)).unwrap();
+    let found = run(&job, call(Collective::Broadcast, 1 << 18), "linear", Routing::default());
+    is_near(found.time_ps, f64::from(8 << 20) * 8000.0 + slow.latency_ps as f64, "eight messages");
+}
+
 /// Half of the CPU time of a byte is its sender's, which may be slower than the port.
 #[test]
 fn a_slow_cpu_takes_longer_than_its_port() {
