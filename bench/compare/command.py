@@ -17,7 +17,7 @@ from processes import Failed, say
 # Each is a module of `scenarios`: its comment, `flags`, `run`, and `check` where flags depend on
 # others. It is OPTIONAL if it is skipped where the machine lacks something.
 SCENARIOS = ("peers", "rdma", "failover", "rails", "join", "regret", "innetwork", "instructions",
-    "overlap", "recovery", "torch", "inference", "c", "python")  # fmt: skip
+    "overlap", "recovery", "model", "torch", "inference", "c", "python")  # fmt: skip
 
 
 def listed(known=None):

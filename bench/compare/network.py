@@ -2,20 +2,15 @@
 
 import contextlib
 import fcntl
-import heapq
 import os
-import select
 import shutil
-import socket
 import struct
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-import processes
+import install
 from install import Missing
 
 # Enters a host, with its name: enter HOST COMMAND...
@@ -195,15 +190,18 @@ def wait_for_carrier(space, link):
 
 
 class Delayed(Hosts):
-    """Hosts with a tunnel each instead of an `eth0`. A thread passes packets on, each after a delay
-    in seconds."""
+    """Hosts with a tunnel each instead of an `eth0`, and `programs/switch.c` between them. A packet
+    arrives after a delay in seconds, and also takes its time by a rate in tc's notation. No packet is
+    lost, so the windows of TCP grow as those of Reno do."""
 
-    def __init__(self, count, delay):
-        super().__init__([None] * count)
-        self.delay, self.is_over = delay, False
+    def __init__(self, count, delay, rate=None, mtu=1500):
+        super().__init__([None] * count, mtu=mtu)
+        self.delay, self.byte = delay, 1 / bytes_per_second(rate) if rate else 0.0
 
     def _connect(self):
-        tunnels = {}
+        switch = install.own_program("switch", self.folder)
+        words = [switch, round(self.delay * 1e9), round(self.byte * 1e12)]
+        tunnels = []
         for number, address in enumerate(self.addresses(self.count)):
             space, link = self.space(number), f"rfd{os.getpid() % 100000}-{number}"
             tunnel = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -211,35 +209,13 @@ class Delayed(Hosts):
             fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH22x", link.encode(), TUN_WITHOUT_HEAD))
             run(f"ip link set {link} netns {space}")
             run(f"ip -n {space} addr add {address}/24 dev {link}")
-            run(f"ip -n {space} link set {link} up")
-            tunnels[socket.inet_aton(address)] = tunnel
-        # The thread is the equal of the ranks, which have precedence.
-        processes.take_precedence()
-        self.clean_up.callback(processes.take_precedence, 0)
-        passing = threading.Thread(target=self._pass_on, args=(tunnels,), daemon=True)
-        passing.start()
-        self.clean_up.callback(passing.join)
-        self.clean_up.callback(setattr, self, "is_over", True)
-
-    def _pass_on(self, tunnels):
-        sys.setswitchinterval(1e-4)
-        waiting, order = [], 0
-        while not self.is_over:
-            left = waiting[0][0] - time.monotonic() if waiting else 0.1
-            ready, _, _ = select.select(tunnels.values(), [], [], max(left, 0))
-            now = time.monotonic()
-            for tunnel in ready:
-                with contextlib.suppress(BlockingIOError):
-                    packet = os.read(tunnel, 65536)
-                    order += 1
-                    heapq.heappush(waiting, (now + self.delay, order, packet))
-            while waiting and waiting[0][0] <= time.monotonic():
-                _, _, packet = heapq.heappop(waiting)
-                # The destination of an IPv4 packet. Others have none here.
-                to = tunnels.get(packet[16:20]) if packet[0] >> 4 == 4 else None
-                if to is not None:
-                    with contextlib.suppress(OSError):
-                        os.write(to, packet)
+            run(f"ip -n {space} link set {link} mtu {self.mtu} up")
+            run(f"ip netns exec {space} sysctl -qw net.ipv4.tcp_congestion_control=reno")
+            tunnels.append(tunnel)
+            words.append(f"{tunnel}:{address}")
+        process = subprocess.Popen([str(word) for word in words], pass_fds=tunnels)
+        self.clean_up.callback(process.wait)
+        self.clean_up.callback(process.kill)
 
 
 def run(line, text=None):
