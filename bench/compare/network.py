@@ -196,11 +196,12 @@ class Delayed(Hosts):
 
     def __init__(self, count, delay, rate=None, mtu=1500):
         super().__init__([None] * count, mtu=mtu)
-        self.delay, self.byte = delay, 1 / bytes_per_second(rate) if rate else 0.0
+        self.delay, self.rate = delay, rate
 
     def _connect(self):
         switch = install.own_program("switch", self.folder)
-        words = [switch, round(self.delay * 1e9), round(self.byte * 1e12)]
+        byte = 1 / bytes_per_second(self.rate) if self.rate else 0.0
+        words = [switch, round(self.delay * 1e9), round(byte * 1e12)]
         tunnels = []
         for number, address in enumerate(self.addresses(self.count)):
             space, link = self.space(number), f"rfd{os.getpid() % 100000}-{number}"
@@ -211,6 +212,11 @@ class Delayed(Hosts):
             run(f"ip -n {space} addr add {address}/24 dev {link}")
             run(f"ip -n {space} link set {link} mtu {self.mtu} up")
             run(f"ip netns exec {space} sysctl -qw net.ipv4.tcp_congestion_control=reno")
+            if self.rate:
+                # A tunnel takes packets out of the account of their socket. So they wait here, where
+                # a socket has two or three at most, and not in the tunnel's queue of 500.
+                limits = f"tbf rate {self.rate} burst {4 * self.mtu} limit 16mb"
+                run(f"tc -n {space} qdisc add dev {link} root {limits}")
             tunnels.append(tunnel)
             words.append(f"{tunnel}:{address}")
         process = subprocess.Popen([str(word) for word in words], pass_fds=tunnels)
