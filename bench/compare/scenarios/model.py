@@ -73,8 +73,13 @@ def times(args, folder):
     args.rounds, wanted = ROUNDS, regret.cells(args.collectives, ["f32"], args.sizes)
     for count in args.hosts:
         with network.Delayed(count, args.delay / 1e3, args.rate, MTU) as hosts:
-            group = regret.Group(count, hosts)
-            for row in regret.rows_of(args, folder, group, args.rate, wanted, {}):
+            # Programs depend on prices, and here the hosts are containers of a machine.
+            file, text = hosts.folder / "prices", args.prices.read_text(encoding="utf-8")
+            own = [line.replace("tcp ", "container ") for line in text.splitlines()
+                if line.startswith("tcp ")]  # fmt: skip
+            file.write_text("\n".join([text, *own, ""]), encoding="utf-8")
+            group, variables = regret.Group(count, hosts), {"RINGFOLD_PRICES": str(file)}
+            for row in regret.rows_of(args, folder, group, args.rate, wanted, variables):
                 if row.failure:
                     raise Failed(f"{row.key}: {row.failure}")
                 yield {"hosts": count} | row.record
