@@ -118,10 +118,10 @@ def percentile(values, part):
 def summary(found):
     """Returns the lines of the summary, and whether all errors together are small enough."""
     lines = table.head(["hosts", "collective", "cells", "median error", "90 % within", "worst"])
-    groups = {("all", ""): found}
-    for cell in found:
-        groups.setdefault((cell[0], ""), []).append(cell)
-        groups.setdefault(("all", cell[1]), []).append(cell)
+    groups = {("all", "all"): found}
+    for key in [lambda cell: (cell[0], "all"), lambda cell: ("all", cell[1])]:
+        for cell in found:
+            groups.setdefault(key(cell), []).append(cell)
     for (hosts, name), group in groups.items():
         sizes_of = [abs(error(cell)) for cell in group]
         worst = max(group, key=lambda cell: abs(error(cell)))

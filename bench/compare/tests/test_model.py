@@ -26,6 +26,6 @@ class Errors(unittest.TestCase):
         good = [cell(100.0, 110.0)] * 9
         lines, is_good = model.summary([*good, cell(100.0, 300.0, "scan")])
         self.assertTrue(is_good)
-        self.assertIn("| all |  | 10 | 10.0 % | 10.0 % | +200 %: scan chain, 8 hosts, 1 MiB |", lines)
+        self.assertIn("| all | all | 10 | 10.0 % | 10.0 % | +200 %: scan chain, 8 hosts, 1 MiB |", lines)
         for bad in ([*good[:8], *[cell(100.0, 60.0)] * 2], [cell(100.0, 120.0)] * 10):
             self.assertFalse(model.summary(bad)[1])
