@@ -3,7 +3,7 @@
 
 use crate::channel::frames::decode;
 use crate::control::message::{FromCoordinator, ToCoordinator};
-use crate::coordinator::relay::Fetch;
+use crate::control::relay::Fetch;
 use crate::look::{Places, Question, Records};
 use crate::record::counters::read_counters;
 use crate::record::format::{MAGIC, RECORD_WORDS, VERSION, at};
@@ -44,7 +44,7 @@ pub fn is_launcher_answer(bytes: &[u8]) -> bool {
     decode::<FromLauncher>(bytes).is_some()
 }
 
-/// Whether the bytes are a request for the roster to the rank that forwards it.
+/// Whether the bytes are a request for a message to the rank that forwards it.
 #[must_use]
 pub fn is_relay_message(bytes: &[u8]) -> bool {
     decode::<Fetch>(bytes).is_some()

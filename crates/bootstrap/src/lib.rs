@@ -27,8 +27,9 @@
 //! and a stopped rank does not.
 //!
 //! # Limits of the star
-//! - Joining costs rank 0 one handshake and one connection per rank. Rank 0 also sends the peer
-//!   information of all ranks to each of a few ranks, which forward them.
+//! - Joining costs rank 0 one handshake and one connection per rank, with which threads help. Rank
+//!   0 also sends the peer information of all ranks to each of a few ranks, which forward them.
+//!   Results of exchanges take the same way.
 //! - A failure cause takes one message to rank 0 and one back, at any number of ranks. Ranks that
 //!   wait for the failure cause take one more message each way.
 //! - If rank 0 dies, every rank notices, and the survivors may `regroup`. If it dies while it

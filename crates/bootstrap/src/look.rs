@@ -309,7 +309,7 @@ mod tests {
             let other = (Greeting::new(Purpose::Regroup, "a job", 2), Secret::new([1; 32]));
             let (admitted, mut peers) = mpsc::channel(1);
             let shared = vec![other.clone(), credentials_of([7; 32])];
-            tokio::spawn(accept_any(4, listener, shared, Arc::default(), admitted));
+            tokio::spawn(accept_any(4, 0, listener, shared, Arc::default(), admitted));
             tokio::spawn(async move {
                 while let Some(peer) = peers.recv().await {
                     assert_eq!(peer.by, 1, "it came by the second key");

@@ -19,8 +19,10 @@ pub(crate) mod agreement;
 pub(crate) mod call_log;
 pub(crate) mod failure_cause;
 
-/// How often the coordinator checks an open inquiry.
-const TICK_MS: u64 = limits::ANSWER_MS / 4;
+/// How often the coordinator checks an open inquiry until its time is over.
+const TICKS: u64 = 4;
+/// The ranks that rank 0 can ask and hear in a millisecond.
+const RANKS_PER_MS: u64 = 40;
 
 /// A failure report of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,19 +102,25 @@ struct Inquiry {
     /// How much of the time for answers had passed at that tick.
     passed_ms: u64,
     answers: Vec<Option<History>>,
+    /// All ranks below this one have answered or left.
+    closed: usize,
 }
 
 impl Inquiry {
     const fn new(seq: Option<u64>, by: Rank, now_ms: u64, answers: Vec<Option<History>>) -> Self {
-        Self { seq, by, since_ms: now_ms, ticked_ms: now_ms, passed_ms: 0, answers }
+        Self { seq, by, since_ms: now_ms, ticked_ms: now_ms, passed_ms: 0, answers, closed: 0 }
+    }
+
+    fn tick_ms(&self) -> u64 {
+        (limits::ANSWER_MS + self.answers.len() as u64 / RANKS_PER_MS) / TICKS
     }
 
     /// Whether the ranks have had their time to answer. A late tick counts like a punctual one,
     /// because a stopped coordinator may have sent its question only after it resumed.
     fn is_over(&mut self, now_ms: u64) -> bool {
-        self.passed_ms += now_ms.saturating_sub(self.ticked_ms).min(TICK_MS);
+        self.passed_ms += now_ms.saturating_sub(self.ticked_ms).min(self.tick_ms());
         self.ticked_ms = now_ms;
-        self.passed_ms >= limits::ANSWER_MS
+        self.passed_ms >= TICKS * self.tick_ms()
     }
 
     /// Ranks whose calls differed may all have returned from them, if no rank waited for bytes that
@@ -289,7 +297,7 @@ impl Arbiter {
             return None;
         }
         match (&self.inquiry, &self.broken) {
-            (Some(inquiry), _) => Some(inquiry.ticked_ms + TICK_MS),
+            (Some(inquiry), _) => Some(inquiry.ticked_ms + inquiry.tick_ms()),
             (None, Some(broken)) => Some(broken.since_ms + limits::LINK_GRACE_MS),
             (None, None) => None,
         }
@@ -337,10 +345,10 @@ impl Arbiter {
     }
 
     fn conclude_if_answered(&mut self, now_ms: u64) -> Option<Action> {
-        let answers = &self.inquiry.as_ref()?.answers;
-        let mut answers = answers.iter().zip(&self.departed);
-        let is_open = answers.any(|(answer, last)| answer.is_none() && last.is_none());
-        if is_open { None } else { self.conclude(now_ms) }
+        let Inquiry { answers, closed, .. } = self.inquiry.as_mut()?;
+        let rest = answers.iter().zip(&self.departed).skip(*closed);
+        *closed += rest.take_while(|(answer, last)| answer.is_some() || last.is_some()).count();
+        if *closed < answers.len() { None } else { self.conclude(now_ms) }
     }
 
     fn conclude(&mut self, now_ms: u64) -> Option<Action> {

@@ -128,7 +128,7 @@ fn a_stopped_arbiter_accuses_no_rank_that_its_question_has_not_reached() {
     assert_eq!(text(answered), expected);
     // If rank 2 does not answer then, it is silent.
     let silent = failure_cause(tick_until_a_failure_cause(&mut asked()));
-    let waited_ms = stopped_for_ms + limits::ANSWER_MS - TICK_MS;
+    let waited_ms = stopped_for_ms + limits::ANSWER_MS - limits::ANSWER_MS / TICKS;
     let who = RankOnHost { rank: Rank(2), host: Some("h1".into()) };
     assert_eq!(silent, FailureCause::Silent { ranks: vec![who], for_ms: waited_ms });
 }

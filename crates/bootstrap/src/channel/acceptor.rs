@@ -12,11 +12,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ringfold_types::limits;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -57,18 +59,22 @@ pub(crate) async fn accept(
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
-    accept_any(slots, listener, vec![shared], turned_away, peers).await;
+    accept_any(slots, 0, listener, vec![shared], turned_away, peers).await;
 }
 
-/// As `accept`, for peers that share any of these greetings and secrets.
+/// As `accept`, for peers that share any of these greetings and secrets. So many threads help with
+/// the handshakes, if the system starts them.
 pub(crate) async fn accept_any(
     slots: usize,
+    helpers: usize,
     listener: TcpListener,
     shared: Vec<(Greeting, Secret)>,
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
-    let mut unproven = Unproven { max: slots, handshakes: JoinSet::new(), slots: Vec::new() };
+    let helpers = (0..helpers).map_while(|_| Helper::start().ok()).collect();
+    let (handshakes, taken) = (JoinSet::new(), Vec::new());
+    let mut unproven = Unproven { max: slots, helpers, next: 0, handshakes, slots: taken };
     let shared: Arc<[_]> = shared.into();
     let mut failures = 0_u32;
     loop {
@@ -104,9 +110,29 @@ pub(crate) async fn accept_any(
     }
 }
 
+/// A thread that performs handshakes. It ends when this is dropped.
+struct Helper {
+    handle: Handle,
+    _stays: oneshot::Sender<()>,
+}
+
+impl Helper {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let handle = runtime.handle().clone();
+        let (stays, until) = oneshot::channel::<()>();
+        let name = thread::Builder::new().name("ringfold-join".into());
+        name.spawn(move || runtime.block_on(until).unwrap_or_default())?;
+        Ok(Self { handle, _stays: stays })
+    }
+}
+
 /// The unproven connections. Dropping this closes them.
 struct Unproven {
     max: usize,
+    helpers: Vec<Helper>,
+    /// The helper whose turn it is.
+    next: usize,
     handshakes: JoinSet<(SocketAddr, Result<Authenticated, HandshakeError>)>,
     slots: Vec<Slot>,
 }
@@ -126,12 +152,17 @@ impl Unproven {
     fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<[(Greeting, Secret)]>) {
         let (shared, is_opened) = (Arc::clone(shared), Arc::new(AtomicBool::new(false)));
         let opened = Arc::clone(&is_opened);
-        let task = self.handshakes.spawn(async move {
+        let handshake = async move {
             let bound = Duration::from_millis(limits::HANDSHAKE_MS);
             let received = timeout(bound, receive(stream, from, &shared, &opened)).await;
             let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
             (from, received.unwrap_or_else(late))
-        });
+        };
+        self.next = self.next.wrapping_add(1);
+        let task = match self.helpers.get(self.next % self.helpers.len().max(1)) {
+            Some(helper) => self.handshakes.spawn_on(handshake, &helper.handle),
+            None => self.handshakes.spawn(handshake),
+        };
         self.slots.push(Slot { from, since: Instant::now(), is_opened, task });
     }
 
@@ -202,19 +233,19 @@ mod tests {
         Greeting::new(Purpose::Control, "test", 2)
     }
 
-    fn open() -> Open {
+    fn open(helpers: usize) -> Open {
         let listener = socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
         let at = listener.local_addr().unwrap();
         let (admitted, peers) = mpsc::channel(1);
         let turned_away = Arc::new(TurnedAway::default());
         let noted = Arc::clone(&turned_away);
-        let shared = (greeting(), SECRET);
-        tokio::spawn(accept(limits::HANDSHAKES_MAX, listener, shared, noted, admitted));
+        let (slots, shared) = (limits::HANDSHAKES_MAX, vec![(greeting(), SECRET)]);
+        tokio::spawn(accept_any(slots, helpers, listener, shared, noted, admitted));
         Open { at, peers, turned_away }
     }
 
     fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let bounded = async { timeout(Duration::from_secs(60), test).await };
         runtime.block_on(bounded).expect("the test hangs");
     }
@@ -236,26 +267,28 @@ mod tests {
 
     #[test]
     fn mute_connections_give_way_before_one_that_knows_the_secret() {
-        run(async {
-            let mut open = open();
-            let (stream, session) = opened(open.at).await;
-            let mute_ones = mute(open.at, 2 * limits::HANDSHAKES_MAX).await;
-            // Waits until the acceptor has dropped the first wave of mute connections, so that it
-            // serves the second.
-            while (open.turned_away.count() as usize) < limits::HANDSHAKES_MAX {
-                sleep(Duration::from_millis(10)).await;
-            }
-            let mut writer = Writer::new(stream, session);
-            writer.send(b"hello").await.unwrap();
-            assert_eq!(open.peers.recv().await.unwrap().first, b"hello");
-            drop(mute_ones);
-        });
+        for helpers in [0, 2] {
+            run(async {
+                let mut open = open(helpers);
+                let (stream, session) = opened(open.at).await;
+                let mute_ones = mute(open.at, 2 * limits::HANDSHAKES_MAX).await;
+                // Waits until the acceptor has dropped the first wave of mute connections, so that
+                // it serves the second.
+                while (open.turned_away.count() as usize) < limits::HANDSHAKES_MAX {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                let mut writer = Writer::new(stream, session);
+                writer.send(b"hello").await.unwrap();
+                assert_eq!(open.peers.recv().await.unwrap().first, b"hello");
+                drop(mute_ones);
+            });
+        }
     }
 
     #[test]
     fn proven_connections_wait_for_as_long_as_it_takes() {
         run(async {
-            let mut open = open();
+            let mut open = open(0);
             // The channel holds one connection, and the acceptor the other.
             let mut clients = Vec::new();
             for i in 0..2_u8 {
@@ -277,7 +310,7 @@ mod tests {
     #[test]
     fn opened_connections_give_way_while_mute_ones_wait_too() {
         run(async {
-            let mut open = open();
+            let mut open = open(0);
             let mut opened_ones = Vec::new();
             for _ in 0..limits::HANDSHAKES_MAX - 1 {
                 opened_ones.push(opened(open.at).await);
@@ -315,7 +348,7 @@ mod tests {
     #[test]
     fn opened_connections_give_way_when_there_are_no_others() {
         run(async {
-            let mut open = open();
+            let mut open = open(0);
             let mut replays = Vec::new();
             for _ in 0..limits::HANDSHAKES_MAX {
                 replays.push(opened(open.at).await);

@@ -10,7 +10,7 @@ use crate::discover::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
 /// version keeps the layout of the greeting's head, which tells a foreign job from another version.
-pub(crate) const VERSION: u16 = 9;
+pub(crate) const VERSION: u16 = 10;
 
 /// The digest of the sources that define the messages of this module's connections. Ranks compare
 /// the sources of all other messages when they have joined.
@@ -50,7 +50,7 @@ pub(crate) enum Purpose {
     Control = 1,
     /// A connection between a rank and the launcher, to find the coordinator.
     Rendezvous = 2,
-    /// A connection between two ranks, to forward the roster.
+    /// A connection between two ranks, to forward a message of rank 0.
     Relay = 3,
     /// A new connection between the coordinator and a rank whose connection broke.
     Return = 4,

@@ -10,7 +10,7 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Connections that the kernel queues while the acceptor serves others.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 /// A vanished host is noticed after about 20 s, unless a call is overdue earlier.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(UNACKNOWLEDGED_MS);
 pub(crate) const UNACKNOWLEDGED_MS: u64 = 20_000;

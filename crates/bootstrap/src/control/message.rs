@@ -29,8 +29,8 @@ pub(crate) enum ToCoordinator {
     Stated(FailureCause),
     /// The last message of a rank.
     Goodbye(History),
-    /// The rank that `FromCoordinator::Fetch` named did not forward the roster.
-    NoRoster,
+    /// The rank that `FromCoordinator::Fetch` named did not forward the message of this number.
+    NotFetched(u64),
     /// Asks all ranks, or one, a question.
     Inquire(Option<u32>, Vec<u8>),
     /// The answer to `FromCoordinator::Question` of this number.
@@ -58,7 +58,7 @@ pub(crate) struct JoinRequest {
     pub(crate) host: String,
     /// The peer information, or the reason why the rank cannot join.
     pub(crate) peer_info: Result<Vec<u8>, String>,
-    /// The port where it forwards the roster, if it may have to.
+    /// The port where it forwards messages, if it may have to.
     pub(crate) relay: Option<u16>,
     /// The port where it regroups with others; 0 if it has none.
     pub(crate) meeting: u16,
@@ -112,8 +112,9 @@ pub(crate) enum FromCoordinator {
     Closing,
     /// The answer to `ToCoordinator::Join`: the rank is accepted, and waits for the others.
     Accepted(Option<ReturnTicket>),
-    /// All ranks have joined. The rank named here has the roster.
-    Fetch(RosterSource),
+    /// The rank named here has the message of this number: 0 for the roster, when all ranks have
+    /// joined, and n for the result of exchange n.
+    Fetch(u64, Source),
     /// A question of a rank, and the number of its inquiry.
     Question(u64, Vec<u8>),
     /// A question, and the answers of all ranks in rank order, or of the one that was asked.
@@ -165,9 +166,9 @@ impl TryFrom<PackedRoster> for Roster {
     }
 }
 
-/// The rank from which a child fetches the roster.
+/// The rank from which a child fetches a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RosterSource {
+pub(crate) struct Source {
     pub(crate) rank: u32,
     /// `None` if that rank is on rank 0's host. The child then uses the address at which it reached
     /// rank 0.
@@ -191,22 +192,22 @@ pub(crate) enum Refusal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::channel::frames::{decode, encode};
 
-    /// Entries as long as those of real ranks: eight of each host, which share most bytes.
+    /// As long as the entry of a real rank. Eight ranks of each host share most bytes.
+    pub(crate) fn entry(rank: u32) -> Vec<u8> {
+        let host = rank / 8;
+        let id = format!("4f0c{host:08x}-77aa-4c1e-9d0{}-55e1/4026531840/4026531841", host % 10);
+        let settings = "allreduce:ring; 64K; shm,rdma,tcp; /etc/ringfold/topology; ".repeat(2);
+        let same = format!("{id}node{host:05}{settings}ib0");
+        // An address of the host, and ports of the rank.
+        let ports = rank.wrapping_mul(0x9E37_79B9).to_le_bytes();
+        [same.as_bytes(), &ports, &[host.to_le_bytes()[0]; 16]].concat()
+    }
+
     fn roster(ranks: u32) -> Roster {
-        let entry = |rank: u32| {
-            let host = rank / 8;
-            let id =
-                format!("4f0c{host:08x}-77aa-4c1e-9d0{}-55e1/4026531840/4026531841", host % 10);
-            let settings = "allreduce:ring; 64K; shm,rdma,tcp; /etc/ringfold/topology; ".repeat(2);
-            let same = format!("{id}node{host:05}{settings}ib0");
-            // An address of the host, and ports of the rank.
-            let ports = rank.wrapping_mul(0x9E37_79B9).to_le_bytes();
-            [same.as_bytes(), &ports, &[host.to_le_bytes()[0]; 16]].concat()
-        };
         Roster((0..ranks).map(entry).collect())
     }
 

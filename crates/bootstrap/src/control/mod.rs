@@ -3,7 +3,8 @@
 //!
 //! A `Control` shares `rank_state` with its control task in `task`, which exchanges the messages
 //! of `message` with the coordinator. `inbound` receives them, and `reconnect` restores the
-//! connection if `local_process` does not tell that the peer has ended. All tasks run in `runtime`.
+//! connection if `local_process` does not tell that the peer has ended. `relay` forwards long
+//! messages to other ranks. All tasks run in `runtime`.
 //! Threads of one process have `local` and `local_coordinator` instead. Callers use `aborter`,
 //! `exchange`, `inquiry` and `respondent` beside a `Control`.
 
@@ -38,6 +39,7 @@ pub(crate) mod local_process;
 pub(crate) mod message;
 pub(crate) mod rank_state;
 pub(crate) mod reconnect;
+pub(crate) mod relay;
 pub(crate) mod respondent;
 pub(crate) mod runtime;
 pub(crate) mod task;
@@ -224,7 +226,7 @@ impl Control {
 
     /// Sends `bytes` to every rank and returns the bytes of every rank, in rank order. All ranks
     /// must call it, equally often. Blocks. It is meant for setup, because all bytes pass through
-    /// rank 0.
+    /// rank 0, which gets them from all and sends all of them to some, for the others.
     ///
     /// # Errors
     /// Fails if there is a failure cause, if `timeout` has passed, or if `bytes` are too many.

@@ -63,6 +63,13 @@ impl ReturnPort {
         Ok(Self { greeting, secret, port, seed, reserved, peers: None, acceptor })
     }
 
+    /// A port of a simulation, where nobody listens.
+    #[cfg(test)]
+    pub(crate) fn simulated(greeting: Greeting, secret: Secret) -> Self {
+        let (seed, acceptor) = (secret.clone(), JoinSet::new());
+        Self { greeting, secret, port: u16::MAX, seed, reserved: None, peers: None, acceptor }
+    }
+
     pub(crate) fn return_ticket(&self, rank: u32) -> ReturnTicket {
         let (token, local) = (self.token(rank), LocalProcess::own());
         ReturnTicket { port: self.port, token, local }

@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::exchange::ExchangeError;
 use super::inbound::{Inbound, Mark, receive};
-use super::message::{FromCoordinator, GroupFailure, ToCoordinator};
+use super::message::{FromCoordinator, GroupFailure, Source, ToCoordinator};
 use super::rank_state::RankState;
 use super::reconnect::ReturnPath;
+use super::relay::Branch;
 use super::runtime::ControlRuntime;
 use crate::arbiter::FailureReport;
 use crate::arbiter::failure_cause::{FailureCause, RankOnHost};
@@ -213,6 +214,7 @@ pub(crate) async fn serve(
     stream: ControlStream,
     orders: CommandQueue,
     mut coordinator: JoinSet<()>,
+    branch: Option<Branch>,
 ) {
     let CommandQueue { mut commands, exchanged, _ends } = orders;
     let mut task = ControlTask {
@@ -220,8 +222,10 @@ pub(crate) async fn serve(
         state,
         stream,
         coordinator: CoordinatorState::Connected,
+        branch,
         exchanged,
         exchanges: 0,
+        fetching: JoinSet::new(),
         cause_wait: CauseWait::Unlimited,
         unacknowledged: Vec::new(),
         callers: Vec::new(),
@@ -255,8 +259,12 @@ struct ControlTask {
     state: Arc<RankState>,
     stream: ControlStream,
     coordinator: CoordinatorState,
+    /// Rank 0 has none.
+    branch: Option<Branch>,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
     exchanges: u64,
+    /// The task that fetches the result of the exchange of that number.
+    fetching: JoinSet<io::Result<Vec<u8>>>,
     cause_wait: CauseWait,
     /// Messages that the rank sends again on a new connection.
     unacknowledged: Vec<ToCoordinator>,
@@ -310,12 +318,13 @@ impl ControlTask {
                     Some(Command::Abandon(reason)) => return Some(reason),
                     Some(Command::Leave) | None => return None,
                 },
-                returned = returned(&mut self.returning) => {
+                returned = outcome(&mut self.returning) => {
                     if let Err(e) = self.resume(returned) {
                         self.is_cut |= is_cut(&e);
                         self.lose_coordinator();
                     }
                 }
+                fetched = outcome(&mut self.fetching) => self.take_fetched(fetched),
                 () = sleep_until(bound), if deadline.is_some() => {
                     self.cause_wait = CauseWait::Expired;
                     if self.stream.mark.send(Mark::Task(0)).is_err() {
@@ -349,7 +358,7 @@ impl ControlTask {
             tokio::select! {
                 incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
                 // Without a coordinator there is nobody left to tell.
-                returned = returned(&mut self.returning) => if self.resume(returned).is_err() {
+                returned = outcome(&mut self.returning) => if self.resume(returned).is_err() {
                     return;
                 },
                 () = sleep_until(deadline), if self.rank != Rank(0) => return,
@@ -374,16 +383,21 @@ impl ControlTask {
                 }
             }
             Some(FromCoordinator::Ask) => {
+                // Rank 0 is not silent. It may have to read the answers of many ranks.
+                if self.cause_wait != CauseWait::Unlimited {
+                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
+                }
                 self.send(ToCoordinator::Answer(self.state.calls.history()))
             }
             Some(FromCoordinator::FailureCause(cause)) => self.set_failure_cause(cause),
-            Some(FromCoordinator::Contributions(number, all)) if number == self.exchanges => {
-                self.unacknowledged
-                    .retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
-                self.end_exchange(Some(all));
+            Some(FromCoordinator::Contributions(number, all)) if self.awaits(number) => {
+                self.take_result(all, bytes);
             }
-            // The result of an exchange that no caller waits for any more.
-            Some(FromCoordinator::Contributions(..)) => {}
+            Some(FromCoordinator::Fetch(number, source)) if self.awaits(number) => {
+                self.fetch(source);
+            }
+            // The result of an exchange that this rank has, or no caller waits for any more.
+            Some(FromCoordinator::Contributions(..) | FromCoordinator::Fetch(..)) => {}
             Some(FromCoordinator::Question(number, question)) => {
                 self.send(ToCoordinator::Reply(number, self.state.answer(&question)));
             }
@@ -395,7 +409,10 @@ impl ControlTask {
             Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
                 self.coordinator = CoordinatorState::Departed;
                 self.state.set_left(Rank(0));
-                self.end_exchange(None);
+                // A result may still come from another rank.
+                if self.fetching.is_empty() {
+                    self.end_exchange(None);
+                }
                 // The coordinator left before it got the failure report.
                 if self.cause_wait != CauseWait::Unlimited {
                     self.set_failure_cause(departed_coordinator());
@@ -404,8 +421,7 @@ impl ControlTask {
             Some(
                 FromCoordinator::Roster(_)
                 | FromCoordinator::Refused(_)
-                | FromCoordinator::Accepted(_)
-                | FromCoordinator::Fetch(_),
+                | FromCoordinator::Accepted(_),
             )
             | None => {
                 tracing::warn!(rank = self.rank.0, "rank 0 sent an unexpected message");
@@ -457,6 +473,53 @@ impl ControlTask {
             self.send(ToCoordinator::Contribute(self.exchanges, bytes));
         } else {
             self.end_exchange(None);
+        }
+    }
+
+    /// Whether this rank has contributed to the exchange of this number, and lacks its result.
+    fn awaits(&self, number: u64) -> bool {
+        let is_contribution =
+            |it: &ToCoordinator| matches!(it, ToCoordinator::Contribute(own, _) if *own == number);
+        self.unacknowledged.iter().any(is_contribution)
+    }
+
+    /// Takes the result of the exchange that this rank awaits, and forwards it as the message that
+    /// it came in.
+    fn take_result(&mut self, all: Vec<Vec<u8>>, message: Arc<[u8]>) {
+        self.unacknowledged.retain(|it| !matches!(it, ToCoordinator::Contribute(..)));
+        self.fetching = JoinSet::new();
+        if let Some(relay) = self.branch.as_ref().and_then(|branch| branch.relay.as_ref()) {
+            relay.give(self.exchanges, message);
+        }
+        self.end_exchange(Some(all));
+    }
+
+    /// Fetches the result of the exchange that this rank awaits.
+    fn fetch(&mut self, source: Source) {
+        let Some(branch) = &self.branch else { return };
+        self.fetching = JoinSet::new();
+        self.fetching.spawn(branch.fetcher.clone().fetch(self.exchanges, source));
+    }
+
+    /// Takes the message that another rank has sent. Without a result in it, rank 0 is asked.
+    fn take_fetched(&mut self, fetched: io::Result<Vec<u8>>) {
+        let size = self.branch.as_ref().map_or(0, |branch| branch.fetcher.size);
+        if !self.awaits(self.exchanges) {
+            return;
+        }
+        let cause = match fetched.map(|bytes| (decode(&bytes), bytes)) {
+            Ok((Some(FromCoordinator::Contributions(number, all)), bytes))
+                if number == self.exchanges && all.len() == size =>
+            {
+                return self.take_result(all, bytes.into());
+            }
+            Ok(_) => "it is no result of this exchange".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        tracing::debug!("rank {} asks rank 0 for the result of an exchange: {cause}", self.rank);
+        match self.coordinator {
+            CoordinatorState::Departed | CoordinatorState::Lost => self.end_exchange(None),
+            _ => self.send(ToCoordinator::NotFetched(self.exchanges)),
         }
     }
 
@@ -544,7 +607,7 @@ impl ControlTask {
 
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
-            Answer, Contribute, Goodbye, GroupFailed, Holds, Inquire, Join, NoRoster, Reply,
+            Answer, Contribute, Goodbye, GroupFailed, Holds, Inquire, Join, NotFetched, Reply,
             Report, Return, Stated, Watch,
         };
         match &message {
@@ -552,7 +615,7 @@ impl ControlTask {
                 self.unacknowledged.push(message.clone())
             }
             // Rank 0 asks again, or does not need the answer any more, or the rank asks again.
-            Answer(_) | Holds | Join(_) | NoRoster | Return(_) | Inquire(..) | Reply(..)
+            Answer(_) | Holds | Join(_) | NotFetched(_) | Return(_) | Inquire(..) | Reply(..)
             | Watch(_) | GroupFailed(_) => {}
         }
         if self.stream.outgoing.send(message).is_err() {
@@ -561,10 +624,10 @@ impl ControlTask {
     }
 }
 
-/// The result of reconnecting. Waits for ever if the rank is not reconnecting.
-async fn returned(returning: &mut JoinSet<io::Result<ControlStream>>) -> io::Result<ControlStream> {
-    match returning.join_next().await {
-        Some(returned) => returned.unwrap_or_else(|e| Err(io::Error::other(e))),
+/// The outcome of the next task. Waits for ever if there is none.
+async fn outcome<T: 'static>(tasks: &mut JoinSet<io::Result<T>>) -> io::Result<T> {
+    match tasks.join_next().await {
+        Some(outcome) => outcome.unwrap_or_else(|e| Err(io::Error::other(e))),
         None => std::future::pending().await,
     }
 }

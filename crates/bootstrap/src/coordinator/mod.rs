@@ -1,10 +1,9 @@
 //! The coordinator, the centre of the star in rank 0's process. It waits for the ranks, watches
 //! each of them, and announces the failure cause.
 //!
-//! `state` is what both phases share. Joining is below, `relay` forwards the roster, and `watch`
-//! follows.
+//! `state` is what both phases share. Joining is below, and `watch` follows.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,26 +18,43 @@ use crate::arbiter::failure_cause::RankList;
 use crate::channel::acceptor::Authenticated;
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
+use crate::channel::socket::BACKLOG;
 use crate::channel::turned_away::TurnedAway;
-use crate::control::message::{
-    FromCoordinator, JoinRequest, Refusal, Roster, RosterSource, ToCoordinator,
-};
+use crate::control::message::{FromCoordinator, JoinRequest, Refusal, Roster, ToCoordinator};
 use crate::control::reconnect::ReturnPort;
 use crate::regroup::message::encode_entry;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
 
-pub(crate) mod relay;
 pub(crate) mod state;
 mod watch;
 
-use state::{Coordinator, Event, FLUSH};
+use state::{Coordinator, Event, FLUSH, RankLink};
 
 /// How long a rank whose connection ended may take to join again, while others are missing.
 const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);
 /// How long a rank may be missing after as many processes have come as there are ranks, and how
 /// long ranks that come late learn why others cannot join.
 const NEWS: Duration = Duration::from_millis(limits::JOIN_NEWS_MS);
+
+/// Ranks for which one more thread helps with handshakes.
+const RANKS_PER_HELPER: usize = 128;
+const HELPERS_MAX: usize = 4;
+/// Ranks that may dial at once: half of those that the coordinator's kernel queues.
+const AT_ONCE: u32 = BACKLOG.unsigned_abs() / 2;
+/// How much later than the one before it a rank dials that is not among them.
+const SPREAD: Duration = Duration::from_micros(100);
+
+/// The threads that help the coordinator of so many ranks with their handshakes.
+pub(crate) fn helpers_of(size: usize) -> usize {
+    HELPERS_MAX.min(size / RANKS_PER_HELPER)
+}
+
+/// How long a rank waits before it dials the coordinator. A connection that the kernel there cannot
+/// queue takes a second and more.
+pub(crate) fn turn(Rank(rank): Rank) -> Duration {
+    SPREAD * rank.saturating_sub(AT_ONCE)
+}
 
 /// The connections of joining ranks, and the time limit for them.
 pub(crate) struct JoinQueue {
@@ -202,22 +218,9 @@ impl Coordinator {
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
                 None => {
-                    let rank = request.rank;
-                    match request.relay {
-                        Some(port) => self.relays.insert(rank, (from.ip(), port)),
-                        None => self.relays.remove(&rank),
-                    };
-                    self.fetching.insert(rank, from.ip());
-                    self.note_place(&request, from.ip());
-                    tracing::debug!("rank {rank} joined from {from}");
-                    let link = self.connect(rank, reader, writer);
-                    self.add_rank(request, link);
-                    let return_ticket = self
-                        .return_port
-                        .as_ref()
-                        .map(|return_port| return_port.return_ticket(rank));
-                    self.send_message(rank, &FromCoordinator::Accepted(return_ticket));
-                    return;
+                    tracing::debug!("rank {} joined from {from}", request.rank);
+                    let link = self.connect(request.rank, reader, writer);
+                    return self.seat(request, from.ip(), link);
                 }
                 Some(refusal) => {
                     if refusal == Refusal::Duplicate {
@@ -237,6 +240,17 @@ impl Coordinator {
                 tracing::debug!("{from} does not close its refused connection");
             }
         });
+    }
+
+    /// Accepts a rank, which came from that address.
+    fn seat(&mut self, request: JoinRequest, from: IpAddr, link: RankLink) {
+        let rank = request.rank;
+        self.addresses.insert(rank, (from, request.relay));
+        self.note_place(&request, from);
+        self.add_rank(request, link);
+        let return_port = self.return_port.as_ref();
+        let return_ticket = return_port.map(|return_port| return_port.return_ticket(rank));
+        self.send_message(rank, &FromCoordinator::Accepted(return_ticket));
     }
 
     /// Counts a process that came as the rank of another process. When all processes have come,
@@ -277,28 +291,12 @@ impl Coordinator {
         }
     }
 
-    /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
-    /// it.
     fn send_roster(&mut self) {
         let infos = std::mem::take(&mut self.peer_infos);
         let entries = self.places.iter().zip(infos).map(|(place, info)| encode_entry(place, &info));
-        let (roster, ranks) = (Roster(entries.collect()), self.links.len());
-        self.roster = encode(&FromCoordinator::Roster(roster)).into();
-        tracing::debug!("the roster of {ranks} ranks takes {} bytes", self.roster.len());
-        for rank in self.links.keys().copied().collect::<Vec<_>>() {
-            let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
-            let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
-            if let Some(((ip, port), child)) = place {
-                let (ip, port) = (relay::address(*child, *ip), *port);
-                self.send_message(
-                    rank,
-                    &FromCoordinator::Fetch(RosterSource { rank: parent, ip, port }),
-                );
-            } else {
-                self.fetching.remove(&rank);
-                self.send(rank, &self.roster);
-            }
-        }
+        let roster = encode(&FromCoordinator::Roster(Roster(entries.collect())));
+        tracing::debug!("the roster of {} ranks takes {} bytes", self.links.len(), roster.len());
+        self.spread(0, roster);
     }
 
     /// Tells the connected ranks that nobody watches any more, then lets rank 0 leave.
@@ -320,5 +318,7 @@ impl Coordinator {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

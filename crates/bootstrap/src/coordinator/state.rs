@@ -19,8 +19,11 @@ use crate::channel::frames::{decode, encode};
 use crate::control::inbound::{Inbound, Mark, receive};
 use crate::control::inquiry::Inquiries;
 use crate::control::local_process::LocalProcess;
-use crate::control::message::{FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator};
+use crate::control::message::{
+    FromCoordinator, JoinRequest, ProcessId, Refusal, Source, ToCoordinator,
+};
 use crate::control::reconnect::ReturnPort;
+use crate::control::relay;
 use crate::control::task::{ControlStream, Incoming, is_cut};
 use crate::discover::address::loopback;
 use crate::regroup::message::Place;
@@ -41,13 +44,13 @@ pub(crate) struct Coordinator {
     pub(super) peer_infos: Vec<Vec<u8>>,
     /// Where each rank regroups.
     pub(super) places: Vec<Place>,
-    /// The ranks that forward the roster: their addresses and ports.
-    pub(super) relays: BTreeMap<u32, (IpAddr, u16)>,
-    /// The ranks that fetch the roster from another rank, with their addresses. They may still ask
-    /// the coordinator.
-    pub(super) fetching: BTreeMap<u32, IpAddr>,
-    /// The peer information of all ranks, as a message.
-    pub(super) roster: Arc<[u8]>,
+    /// The addresses of the ranks but rank 0, and the ports of those that forward messages.
+    pub(super) addresses: BTreeMap<u32, (IpAddr, Option<u16>)>,
+    /// The latest message that ranks fetch from each other, and its number: that of the roster is
+    /// 0, and that of the result of exchange n is n.
+    pub(super) forwarded: (u64, Arc<[u8]>),
+    /// The ranks that fetch it from another rank, and may still ask the coordinator.
+    pub(super) fetching: BTreeSet<u32>,
     /// The connected ranks.
     pub(super) links: BTreeMap<u32, RankLink>,
     pub(super) events: mpsc::Receiver<Event>,
@@ -57,8 +60,6 @@ pub(crate) struct Coordinator {
     readers: JoinSet<()>,
     /// The latest contribution of each rank to an exchange, with the number of the exchange.
     pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
-    /// The number of the last finished exchange, and its result as a message.
-    pub(super) exchanged: (u64, Arc<[u8]>),
     pub(super) inquiries: Inquiries,
     /// The port where ranks reconnect, unless none was free.
     pub(super) return_port: Option<ReturnPort>,
@@ -217,16 +218,15 @@ impl Coordinator {
             hosts: vec![String::new(); size],
             peer_infos: vec![Vec::new(); size],
             places: vec![Place { ip: None, port: 0, process: first.local, witness: None }; size],
-            relays: BTreeMap::new(),
-            fetching: BTreeMap::new(),
-            roster: Arc::new([]),
+            addresses: BTreeMap::new(),
+            forwarded: (0, Arc::from([])),
+            fetching: BTreeSet::new(),
             links: BTreeMap::new(),
             events,
             event_tx,
             writers: JoinSet::new(),
             readers: JoinSet::new(),
             contributions: BTreeMap::new(),
-            exchanged: (0, Arc::from([])),
             inquiries: Inquiries::default(),
             return_port: None,
             processes: BTreeMap::new(),
@@ -340,6 +340,30 @@ impl Coordinator {
 
     pub(super) fn broadcast(&self, bytes: &Arc<[u8]>) {
         self.links.keys().for_each(|rank| self.send(*rank, bytes));
+    }
+
+    /// Sends a long message of this number to rank 0's children in the tree, and tells the other
+    /// ranks where to fetch it.
+    pub(super) fn spread(&mut self, number: u64, message: Vec<u8>) {
+        self.forwarded = (number, message.into());
+        self.fetching.clear();
+        for rank in self.links.keys().copied().collect::<Vec<_>>() {
+            if let Some(source) = self.source(rank) {
+                self.fetching.insert(rank);
+                self.send_message(rank, &FromCoordinator::Fetch(number, source));
+            } else {
+                self.send(rank, &self.forwarded.1);
+            }
+        }
+    }
+
+    /// The rank from which this one fetches messages. `None` if rank 0 must send them.
+    fn source(&self, rank: u32) -> Option<Source> {
+        let (child, _) = self.addresses.get(&rank)?;
+        let Rank(parent) = relay::parent(Rank(rank), self.places.len());
+        let (ip, port) =
+            self.addresses.get(&parent).filter(|_| self.links.contains_key(&parent))?;
+        Some(Source { rank: parent, ip: relay::address(*child, *ip), port: (*port)? })
     }
 
     pub(super) fn send_message(&self, rank: u32, message: &FromCoordinator) {

@@ -17,9 +17,10 @@ use crate::arbiter::call_log::CallLog;
 use crate::arbiter::failure_cause::FailureCause;
 use crate::channel::greeting::{Greeting, Purpose};
 use crate::control::local_process::LocalProcess;
-use crate::control::message::ReturnTicket;
+use crate::control::message::{ReturnTicket, Source};
 use crate::control::rank_state::RankState;
 use crate::control::reconnect::ReturnPath;
+use crate::control::relay::{Branch, Fetcher, Relay};
 use crate::control::runtime::ControlRuntime;
 use crate::control::task::{Command, ControlStream, Incoming, TaskHandle, serve};
 use crate::discover::secret::Secret;
@@ -138,7 +139,7 @@ impl Cut {
         let (state, _wake) = RankState::new(CallLog::default()).unwrap();
         let (return_path, _tasks) = (Some(return_path), JoinSet::new());
         let stream = ControlStream { incoming, outgoing, mark, return_path, _tasks };
-        tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders, JoinSet::new()));
+        tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders, JoinSet::new(), None));
         Self { member, state }
     }
 
@@ -281,5 +282,39 @@ fn a_death_that_a_rank_or_the_launcher_reports_is_the_cause_at_once() {
         let limit = Duration::from_millis(limits::RETURN_MS / 2);
         let is_quick = |_| takes(report_first, by_launcher) < limit;
         assert!((0..5).any(is_quick), "every try takes as long as a rank may take to return");
+    }
+}
+
+/// A parent forwards garbage, or too few bytes of ranks. Its child asks rank 0.
+#[test]
+fn a_message_of_a_parent_that_is_no_result_costs_a_question_to_rank_0() {
+    let result =
+        |number, ranks| encode(&FromCoordinator::Contributions(number, vec![vec![7]; ranks]));
+    for forwarded in [vec![], vec![0xFF; 100], result(1, 2), result(2, 3), result(1, 4)] {
+        run(async {
+            let greeting = Greeting::new(Purpose::Relay, "test", 3);
+            let listener = crate::channel::socket::listen(&[IP], &[0]).unwrap();
+            let source = Source { rank: 1, ip: None, port: listener.local_addr().unwrap().port() };
+            let relay = Relay::serve(listener, greeting.clone(), SECRET, 2..3);
+            relay.give(1, forwarded.into());
+            let (rank, size, coordinator, secret) = (Rank(2), 3, IP, SECRET);
+            let fetcher = Fetcher { rank, size, coordinator, greeting, secret };
+            let (incoming_tx, incoming) = mpsc::unbounded_channel();
+            let (outgoing, mut sent) = mpsc::unbounded_channel();
+            let (mark, _tasks) = (mpsc::unbounded_channel().0, JoinSet::new());
+            let stream = ControlStream { incoming, outgoing, mark, return_path: None, _tasks };
+            let (member, orders) = TaskHandle::new(ControlRuntime::shared().unwrap());
+            let (state, _wake) = RankState::new(CallLog::default()).unwrap();
+            let branch = Some(Branch { fetcher, relay: None });
+            tokio::spawn(serve(rank, state, stream, orders, JoinSet::new(), branch));
+            let limit = Duration::from_secs(50);
+            let exchanged = tokio::task::spawn_blocking(move || member.exchange(vec![7], limit));
+            assert_eq!(sent.recv().await, Some(ToCoordinator::Contribute(1, vec![7])));
+            let tell = |message: Vec<u8>| incoming_tx.send(Incoming::Message(message.into()));
+            tell(encode(&FromCoordinator::Fetch(1, source))).unwrap();
+            assert_eq!(sent.recv().await, Some(ToCoordinator::NotFetched(1)));
+            tell(result(1, 3)).unwrap();
+            assert_eq!(exchanged.await.unwrap().unwrap(), [[7], [7], [7]]);
+        });
     }
 }

@@ -27,6 +27,9 @@ use crate::rendezvous::registry::Ended;
 /// How long the coordinator waits for a connection that never rests, before it decides.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 
+/// The most bytes of a result for all ranks together that rank 0 sends itself.
+const SHORT: usize = 1 << 20;
+
 /// A coordinator whose timer fires this much late was stopped.
 const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
 
@@ -66,16 +69,10 @@ impl Coordinator {
             let missed = self.lost.values().map(|lost| lost.until).min();
             let now = Instant::now();
             tokio::select! {
-                Some(event) = self.events.recv() => {
-                    if let Event::Message(0, ToCoordinator::Goodbye(_)) = &event {
-                        end = Some(now + self.linger);
-                    }
-                    let steps = self.take(&mut agreement, event);
-                    self.act(steps);
-                }
-                Ended { rank, .. } = next_ended(ended) => {
-                    let steps = self.declare_dead(&mut agreement, rank);
-                    self.act(steps);
+                // A time that is over comes before messages, however many wait.
+                biased;
+                (rank, peer) = reconnect::next(&mut self.return_port) => {
+                    self.readmit(&agreement, rank, peer);
                 }
                 () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
                     if self.drain.take().is_some() || !self.begin_drain() {
@@ -87,14 +84,22 @@ impl Coordinator {
                     self.announcing = None;
                     self.failure_cause.iter().for_each(|cause| self.send(0, cause));
                 }
-                (rank, peer) = reconnect::next(&mut self.return_port) => {
-                    self.readmit(&agreement, rank, peer);
-                }
                 () = sleep_until(missed.unwrap_or(now)), if missed.is_some() => {
                     self.give_up(&mut agreement);
                 }
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
+                Ended { rank, .. } = next_ended(ended) => {
+                    let steps = self.declare_dead(&mut agreement, rank);
+                    self.act(steps);
+                }
+                Some(event) = self.events.recv() => {
+                    if let Event::Message(0, ToCoordinator::Goodbye(_)) = &event {
+                        end = Some(now + self.linger);
+                    }
+                    let steps = self.take(&mut agreement, event);
+                    self.act(steps);
+                }
             }
             self.conclude(agreement.size());
             if self.is_settled(&agreement) {
@@ -232,10 +237,10 @@ impl Coordinator {
                 self.exchange(rank, number, bytes, agreement.size());
                 Vec::new()
             }
-            ToCoordinator::NoRoster => {
+            ToCoordinator::NotFetched(number) => {
                 // Sent once: a rank that asks again already has it under way.
-                if self.fetching.remove(&rank).is_some() {
-                    self.send(rank, &self.roster);
+                if number == self.forwarded.0 && self.fetching.remove(&rank) {
+                    self.send(rank, &self.forwarded.1);
                 }
                 Vec::new()
             }
@@ -424,18 +429,23 @@ impl Coordinator {
     }
 
     fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
-        if number == self.exchanged.0 {
+        if number == self.forwarded.0 {
             // The rank reconnected, and had not received the result.
-            return self.send(rank, &self.exchanged.1);
+            self.fetching.remove(&rank);
+            return self.send(rank, &self.forwarded.1);
         }
         self.contributions.insert(rank, (number, bytes));
-        if self.contributions.len() == size
-            && self.contributions.values().all(|(n, _)| *n == number)
+        if self.contributions.len() < size
+            || self.contributions.values().any(|(other, _)| *other != number)
         {
-            let all = std::mem::take(&mut self.contributions).into_values().map(|(_, bytes)| bytes);
-            self.exchanged =
-                (number, encode(&FromCoordinator::Contributions(number, all.collect())).into());
-            self.broadcast(&self.exchanged.1);
+            return;
         }
+        let all = std::mem::take(&mut self.contributions).into_values().map(|(_, bytes)| bytes);
+        let result = encode(&FromCoordinator::Contributions(number, all.collect()));
+        if result.len() * size > SHORT {
+            return self.spread(number, result);
+        }
+        self.forwarded = (number, result.into());
+        self.broadcast(&self.forwarded.1);
     }
 }

@@ -15,7 +15,7 @@ use crate::channel::greeting::{Greeting, Purpose};
 use crate::control::aborter::Aborter;
 use crate::control::message::GroupFailure;
 use crate::control::rank_state::RankState;
-use crate::coordinator::relay::Relay;
+use crate::control::relay::{Branch, Fetcher, Relay};
 use crate::discover::secret::Secret;
 use crate::look::key_of;
 use crate::regroup::Seat;
@@ -199,13 +199,28 @@ pub(super) struct Joiner {
     pub(super) coordinator: JoinSet<()>,
     /// Where this rank regroups with others after a failure.
     pub(super) meeting: OnceLock<Option<Arc<MeetingPoint>>>,
-    /// The port where other ranks fetch the roster from this one.
+    /// The port where other ranks fetch messages from this one.
     pub(super) relay: Option<Relay>,
+    /// The address at which this rank reached rank 0.
+    pub(super) reached: Option<IpAddr>,
 }
 
 impl Joiner {
     pub(super) fn greeting(&self, purpose: Purpose) -> Greeting {
         Greeting::new(purpose, &self.job, self.size)
+    }
+
+    /// The means to fetch messages; rank 0 has none.
+    pub(super) fn fetcher(&self) -> Option<Fetcher> {
+        let (greeting, secret) = (self.greeting(Purpose::Relay), self.secret.clone());
+        let (rank, size) = (self.rank, self.size);
+        self.reached.map(|coordinator| Fetcher { rank, size, coordinator, greeting, secret })
+    }
+
+    /// This rank's place in the tree; rank 0 has none.
+    pub(super) fn branch(&mut self) -> Option<Branch> {
+        let relay = self.relay.take();
+        self.fetcher().map(|fetcher| Branch { fetcher, relay })
     }
 
     /// Opens the port where this rank regroups with others, unless it is open, on one of these

@@ -13,12 +13,12 @@ use std::time::Duration;
 use ringfold_types::{Chain, Rank, limits};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::instrument::WithSubscriber;
 
 use crate::arbiter::call_log::CallLog;
 use crate::arbiter::{FailureReport, cut};
-use crate::channel::acceptor::accept;
+use crate::channel::acceptor::accept_any;
 use crate::channel::descriptors;
 use crate::channel::frames::decode;
 use crate::channel::greeting::Purpose;
@@ -33,8 +33,8 @@ use crate::control::reconnect::{ReturnPath, ReturnPort};
 use crate::control::runtime::ControlRuntime;
 use crate::control::task::{Command, ControlStream, Incoming, TaskHandle, serve};
 use crate::control::{Backend, Control};
-use crate::coordinator::JoinQueue;
 use crate::coordinator::state::Coordinator;
+use crate::coordinator::{JoinQueue, helpers_of, turn};
 use crate::discover::address;
 use crate::discover::identity::{Identity, Rendezvous};
 use crate::discover::secret::Secret;
@@ -147,6 +147,7 @@ impl Control {
             state: Arc::clone(&state),
             coordinator,
             relay: None,
+            reached: None,
             meeting,
         };
         let (ours, rendezvous) = (Arc::clone(&state), identity.rendezvous);
@@ -167,7 +168,8 @@ impl Control {
                 Ok((stream, peer_infos)) => {
                     let told = tell.send(Ok((peer_infos, joiner.meeting.take().flatten())));
                     let _watching = watch_seats(joiner.options.parent.take(), commands);
-                    serve(rank, ours, stream, orders, joiner.coordinator).await;
+                    let branch = joiner.branch();
+                    serve(rank, ours, stream, orders, joiner.coordinator, branch).await;
                     told
                 }
                 Err(e) => {
@@ -231,14 +233,15 @@ impl Joiner {
             JoinRequest { rank, host, peer_info, relay, meeting, process, local, witness };
         if self.rank == Rank(0) {
             let mut stream = self.run_coordinator(rendezvous, request).await?;
-            let peer_infos = self.roster(&mut stream, None).await?;
+            let peer_infos = self.roster(&mut stream).await?;
             return Ok((stream, peer_infos.map_err(|cause| self.lost(&cause.to_string()))?));
         }
         let candidates = self.find(rendezvous).await?;
-        let (mut stream, mut peer) =
-            self.register(&candidates, &mut request, self.deadline).await?;
+        // Connections that the kernel of rank 0 cannot queue cost a second and more.
+        sleep_until((Instant::now() + turn(self.rank)).min(self.deadline)).await;
+        let mut stream = self.register(&candidates, &mut request, self.deadline).await?;
         loop {
-            match self.roster(&mut stream, Some(peer)).await? {
+            match self.roster(&mut stream).await? {
                 Ok(peer_infos) => return Ok((stream, peer_infos)),
                 // Other ranks are missing, so the coordinator accepts this one again.
                 Err(cause) => {
@@ -246,7 +249,7 @@ impl Joiner {
                     sleep(RETRY_PAUSE).await;
                     let until = self.deadline.min(Instant::now() + REJOIN);
                     let accepted = self.register(&candidates, &mut request, until).await;
-                    (stream, peer) = accepted.map_err(|e| match e {
+                    stream = accepted.map_err(|e| match e {
                         JoinError::NoCoordinator { .. } => self.lost(&cause.to_string()),
                         other => other,
                     })?;
@@ -256,13 +259,13 @@ impl Joiner {
     }
 
     /// Finds the coordinator and waits until it has accepted this rank. Returns the control stream
-    /// to it, and its address.
+    /// to it.
     async fn register(
         &mut self,
         candidates: &Candidates,
         request: &mut JoinRequest,
         until: Instant,
-    ) -> Result<(ControlStream, IpAddr), JoinError> {
+    ) -> Result<ControlStream, JoinError> {
         let greeting = self.greeting(Purpose::Control);
         let mut dial = Dial::new(self, &greeting, candidates);
         dial.deadline = until;
@@ -283,8 +286,8 @@ impl Joiner {
                         greeting: self.greeting(Purpose::Return),
                         secret: self.secret.clone(),
                     });
-                    self.relay = relay.map(|(_, relay)| relay);
-                    return Ok((stream, peer.ip()));
+                    (self.relay, self.reached) = (relay.map(|(_, relay)| relay), Some(peer.ip()));
+                    return Ok(stream);
                 }
                 // The coordinator has not accepted this rank, which may therefore try again.
                 Err(cause) => dial.lost(peer, cause).await?,
@@ -318,7 +321,8 @@ impl Joiner {
         let turned_away = Arc::new(TurnedAway::default());
         let shared = (self.greeting(Purpose::Control), self.secret.clone());
         let noted = Arc::clone(&turned_away);
-        let acceptor = accept(limits::HANDSHAKES_MAX, listener, shared, noted, admitted);
+        let (slots, helpers) = (limits::HANDSHAKES_MAX, helpers_of(size));
+        let acceptor = accept_any(slots, helpers, listener, vec![shared], noted, admitted);
         self.coordinator.spawn(coordinator.run(JoinQueue {
             peers,
             turned_away,

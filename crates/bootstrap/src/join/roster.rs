@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::arbiter::call_log::History;
 use crate::channel::frames::decode;
 use crate::channel::greeting::Purpose;
 use crate::channel::socket;
-use crate::control::message::{FromCoordinator, Roster, RosterSource, ToCoordinator};
+use crate::control::message::{FromCoordinator, Roster, ToCoordinator};
+use crate::control::relay;
+use crate::control::relay::Relay;
 use crate::control::task::{ControlStream, Incoming};
-use crate::coordinator::relay;
-use crate::coordinator::relay::Relay;
 use crate::discover::address;
 use crate::regroup::message::decode_entry;
 
@@ -31,8 +31,8 @@ impl Joiner {
         is_reached_there.then_some(local).into_iter().collect()
     }
 
-    /// Listens for the ranks to which this one forwards the roster, if there are any, and returns
-    /// the port. If listening fails, the coordinator serves them.
+    /// Listens for the ranks to which this one forwards messages, if there are any, and returns the
+    /// port. If listening fails, the coordinator serves them.
     pub(super) fn open_relay(&self, ips: &[IpAddr]) -> Option<(u16, Relay)> {
         let children = relay::children(self.rank, self.size);
         if children.is_empty() {
@@ -44,19 +44,16 @@ impl Joiner {
             .inspect_err(|e| tracing::debug!("rank {} cannot forward the roster: {e}", self.rank))
             .ok()?;
         let (greeting, secret) = (self.greeting(Purpose::Relay), self.secret.clone());
-        let until = self.deadline + EXTRA_WAIT;
-        Some((port, Relay::serve(listener, greeting, secret, children, until)))
+        Some((port, Relay::serve(listener, greeting, secret, children)))
     }
 
-    /// Waits until every rank has joined, gets the peer information of all, and forwards it.
-    /// `coordinator` is the address at which this rank reached rank 0. The inner error means that
-    /// the connection ended while other ranks were missing.
+    /// Waits until every rank has joined, gets the peer information of all, and forwards it. The
+    /// inner error means that the connection ended while other ranks were missing.
     pub(super) async fn roster(
         &self,
         stream: &mut ControlStream,
-        mut coordinator: Option<IpAddr>,
     ) -> Result<io::Result<PeerInfos>, JoinError> {
-        let (first, mut fetching) = (coordinator, None);
+        let (mut fetcher, mut fetching) = (self.fetcher(), None);
         loop {
             let fetched = async {
                 match &mut fetching {
@@ -67,7 +64,7 @@ impl Joiner {
             let bytes = tokio::select! {
                 message = self.next_message(stream) => match message? {
                     Ok(bytes) => bytes,
-                    Err(cause) if coordinator.is_some() => return Ok(Err(cause)),
+                    Err(cause) if fetcher.is_some() => return Ok(Err(cause)),
                     Err(cause) => return Err(self.lost(&cause.to_string())),
                 },
                 fetched = fetched => {
@@ -76,7 +73,7 @@ impl Joiner {
                         Ok(roster) => Arc::from(roster),
                         Err(e) => {
                             tracing::debug!("rank {} asks rank 0 for the roster: {e}", self.rank);
-                            stream.outgoing.send(ToCoordinator::NoRoster).unwrap_or_default();
+                            stream.outgoing.send(ToCoordinator::NotFetched(0)).unwrap_or_default();
                             continue;
                         }
                     }
@@ -90,17 +87,22 @@ impl Joiner {
                         return Err(self.lost("it sent a roster that cannot be read"));
                     };
                     if let Some(Some(meeting)) = self.meeting.get() {
-                        meeting.set_places(places, first);
+                        meeting.set_places(places, self.reached);
                     }
                     if let Some(relay) = &self.relay {
-                        relay.give(bytes);
+                        relay.give(0, bytes);
                     }
                     return Ok(Ok(peer_infos));
                 }
                 Some(FromCoordinator::Refused(refusal)) => return Err(self.refused(refusal)),
-                Some(FromCoordinator::Fetch(parent)) => match coordinator.take() {
-                    Some(coordinator) => {
-                        fetching = Some(Box::pin(self.fetch(parent, coordinator)));
+                Some(FromCoordinator::Fetch(0, source)) => match fetcher.take() {
+                    Some(fetcher) => {
+                        let fetched = fetcher.fetch(0, source);
+                        let latest = self.deadline + EXTRA_WAIT / 2;
+                        let late = |_| Err(io::ErrorKind::TimedOut.into());
+                        fetching = Some(Box::pin(async move {
+                            timeout_at(latest, fetched).await.unwrap_or_else(late)
+                        }));
                     }
                     None => return Err(self.lost("it named two ranks that have the roster")),
                 },
@@ -118,12 +120,6 @@ impl Joiner {
                 _ => return Err(self.lost("it sent an unexpected message")),
             }
         }
-    }
-
-    async fn fetch(&self, parent: RosterSource, coordinator: IpAddr) -> io::Result<Vec<u8>> {
-        let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
-        let (greeting, latest) = (self.greeting(Purpose::Relay), self.deadline + EXTRA_WAIT / 2);
-        relay::fetch(self.rank, at, (&greeting, &self.secret), latest).await
     }
 
     /// The coordinator's next message. The inner error means that the connection ended.

@@ -373,7 +373,8 @@ async fn serve(
     (id, places): ([u64; 2], Arc<OnceLock<KnownPlaces>>),
 ) {
     let (admitted, mut peers) = mpsc::channel(WAITING_MAX);
-    let acceptor = accept_any(limits::HANDSHAKES_MAX, listener, shared, Arc::default(), admitted);
+    let acceptor =
+        accept_any(limits::HANDSHAKES_MAX, 0, listener, shared, Arc::default(), admitted);
     let mut served = JoinSet::new();
     let serving = async {
         loop {

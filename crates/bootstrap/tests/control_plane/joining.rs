@@ -13,7 +13,7 @@ use ringfold_types::{Chain, Rank, limits};
 use rustix::process::Signal;
 
 use crate::foreign::{Proxy, half_broken, of_other_build};
-use crate::world::{Job, TIME_LIMIT, common_cause, leave};
+use crate::world::{Job, Process, TIME_LIMIT, common_cause, leave};
 
 fn peer_infos(size: usize) -> Vec<Vec<u8>> {
     (0..size).map(|rank| format!("peer information {rank}").into_bytes()).collect()
@@ -393,8 +393,8 @@ fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     assert!(error.contains("ulimit -Hn"), "{error}");
 }
 
-/// The bytes between rank 0 and the others, which join through a proxy and have peer information of
-/// the greatest length.
+/// The bytes between rank 0 and the others, which join through a proxy, have peer information of
+/// the greatest length, and exchange more.
 fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
     let join = |job: Job, rank| {
@@ -404,6 +404,9 @@ fn bytes_through_rank_0(size: u32) -> usize {
             let joined = Control::join(job.identity(rank), job.secret, peer_info, options);
             let (control, peer_infos) = joined.unwrap();
             assert_eq!(peer_infos.len(), size as usize);
+            let own = vec![rank as u8; 1_000];
+            let all = control.exchange(own, TIME_LIMIT).unwrap();
+            assert!((0..size).map(|rank| vec![rank as u8; 1_000]).eq(all));
             control
         })
     };
@@ -422,7 +425,7 @@ fn bytes_through_rank_0_grow_linearly_with_the_ranks() {
     let (fewer, more) = (bytes_through_rank_0(40), bytes_through_rank_0(160));
     println!("{fewer} bytes for 40 ranks, {more} for 160");
     // There are four times as many ranks. There would be sixteen times as many bytes if rank 0 sent
-    // the roster to all.
+    // the roster, or the result of the exchange, to all.
     assert!(more < 6 * fewer, "{fewer} bytes for 40 ranks, {more} for 160");
 }
 
@@ -431,7 +434,7 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     const SIZE: u32 = 36;
     let job = Job::new(SIZE as usize);
     let coordinator = job.spawn(0);
-    // Rank 1 forwards the roster to rank 33 and those after it.
+    // Rank 1 forwards the roster to ranks 9 to 16.
     let proxy = Proxy::new(job.ports[0], Vec::new());
     let mut parent = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
     proxy.wait_until_joined();
@@ -443,5 +446,61 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     let cause = common_cause(&controls).to_string();
     parent.signal(Signal::CONT);
     assert_eq!(parent.failure_cause(), cause);
+    leave(controls);
+}
+
+/// Rank 1 forwards the result of an exchange to ranks 9 to 16. It gets this signal after it has
+/// contributed, and before the last rank has. Returns what the others got, and their controls.
+fn exchange_around_rank_1(
+    signal: Signal,
+) -> (Vec<Result<usize, ExchangeError>>, Vec<Control>, Process) {
+    const SIZE: u32 = 36;
+    const BYTES: usize = 100_000;
+    let job = Job::new(SIZE as usize);
+    let coordinator = job.spawn(0);
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    let parent = Job { ports: vec![proxy.port], ..job.clone() }.exchanging_process(1, BYTES);
+    let mut controls = job.joined(&(2..SIZE).collect::<Vec<_>>());
+    controls.push(coordinator.join().unwrap().unwrap().0);
+    let (last, others) = controls.split_first().unwrap();
+    let exchange = |control: &Control| {
+        let all = control.exchange(vec![7; BYTES], TIME_LIMIT);
+        all.map(|all| all.iter().filter(|one| one.len() == BYTES).count())
+    };
+    let results = thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|it| scope.spawn(|| exchange(it))).collect();
+        while proxy.bytes() < BYTES {
+            thread::sleep(Duration::from_millis(5));
+        }
+        parent.signal(signal);
+        let last = exchange(last);
+        others.into_iter().map(|it| it.join().unwrap()).chain([last]).collect()
+    });
+    (results, controls, parent)
+}
+
+#[test]
+fn ranks_whose_parent_is_stopped_get_results_of_exchanges_from_rank_0() {
+    let (results, controls, mut parent) = exchange_around_rank_1(Signal::STOP);
+    assert!(results.iter().all(|result| *result == Ok(36)), "{results:?}");
+    parent.signal(Signal::CONT);
+    assert_eq!(parent.line("exchanged "), "36");
+    controls[0]
+        .report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
+    assert_eq!(parent.failure_cause(), common_cause(&controls).to_string());
+    leave(controls);
+}
+
+#[test]
+fn ranks_whose_parent_dies_in_an_exchange_get_one_cause() {
+    let (results, controls, _dead) = exchange_around_rank_1(Signal::KILL);
+    let cause = common_cause(&controls);
+    assert_eq!(cause.culprits(), [Rank(1)], "{cause}");
+    let is_told = |result: &Result<usize, ExchangeError>| match result {
+        Ok(count) => *count == 36,
+        Err(ExchangeError::Failed(failed)) => *failed == cause,
+        Err(_) => false,
+    };
+    assert!(results.iter().all(is_told), "{results:?}");
     leave(controls);
 }

@@ -13,5 +13,6 @@ mod foreign;
 mod joining;
 mod launchers;
 mod power;
+mod prices;
 mod unauthenticated;
 mod world;

@@ -88,6 +88,17 @@ impl Job {
         self.process_that(rank, "catches-up")
     }
 
+    /// Starts the rank as a process that joins, exchanges so many bytes, and then waits for a
+    /// failure cause.
+    pub(crate) fn exchanging_process(&self, rank: u32, bytes: usize) -> Process {
+        self.process_that(rank, &format!("exchanges {bytes}"))
+    }
+
+    /// Starts the rank as a process that prints the CPU time of joining, exchanges and marks.
+    pub(crate) fn counting_process(&self, rank: u32) -> Process {
+        self.process_that(rank, "counts")
+    }
+
     /// Starts the rank as a process that joins, and ends as soon as it has the failure cause.
     pub(crate) fn process_that_vanishes(&self, rank: u32) -> Process {
         self.process_that(rank, "vanishes")
@@ -144,7 +155,7 @@ impl Process {
     }
 
     /// The text after `words` on the first line that has them.
-    fn line(&mut self, words: &str) -> String {
+    pub(crate) fn line(&mut self, words: &str) -> String {
         let mut lines = self.output.by_ref().lines().map_while(Result::ok);
         lines.find_map(|line| Some(line.split_once(words)?.1.to_owned())).unwrap()
     }
@@ -173,12 +184,19 @@ fn as_a_process() {
         let [current, maximum] = [soft, hard].map(|limit| Some(limit.parse().unwrap()));
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
+    if words[4] == "counts" {
+        return crate::prices::count(&job, words[0].parse().unwrap());
+    }
     let (control, _) = match job.join(words[0].parse().unwrap()) {
         Ok(joined) => joined,
         Err(e) => return println!("failure cause: {}", Chain(&e)),
     };
     if words[4] == "catches-up" {
         return catch_up_after_a_stop(&control);
+    }
+    if let [_, _, _, _, "exchanges", bytes] = words[..] {
+        let all = control.exchange(vec![7; bytes.parse().unwrap()], TIME_LIMIT).unwrap();
+        println!("exchanged {}", all.len());
     }
     let cause = failure_cause(&control);
     if words[4] == "vanishes" {
