@@ -109,6 +109,21 @@ fn larger_fabrics_regret_what_the_page_says() {
 }
 
 #[test]
+#[ignore = "takes minutes"]
+fn five_hundred_and_twelve_end_points_regret_what_the_page_says() {
+    assert_written(
+        &[Collective::AllReduce],
+        &[
+            "fat:512x1:400G",
+            "rail:64x8:400G",
+            "rail-only:64x8:400G",
+            "dragonfly:512x1:400G",
+            "torus:8x8x8:400G",
+        ],
+    );
+}
+
+#[test]
 fn other_collectives_regret_what_the_page_says() {
     assert_written(&OTHERS, &EIGHT);
 }
