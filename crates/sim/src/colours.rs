@@ -42,9 +42,14 @@ pub(crate) fn fold(job: &Job, programs: &Programs, routing: Routing) -> Fold {
     let Some(meetings) = Meeting::all(&drawn, &mut wires) else {
         return none();
     };
+    // Links with messages of other jobs differ from all others.
+    let link_colour = |link: usize| {
+        let others = wires.flows.load(link) > 0;
+        mix(wires.flows.rate(link) ^ if others { mix(!(link as u64)) } else { 0 })
+    };
     let mut colours = Colours {
         ranks: drawn.iter().map(|it| it.colour).collect(),
-        links: (0..links).map(|link| mix(wires.flows.rate(link))).collect(),
+        links: (0..links).map(link_colour).collect(),
     };
     let mut count = colours.count();
     for look in 0.. {
@@ -278,13 +283,13 @@ mod tests {
     use crate::run::run;
     use crate::{Shape, simulate};
 
-    /// The ranks that stand for all in a call, whose outcome is the same as without a fold. `slow`
-    /// is a cable with half of its rate.
-    fn standing(shape: &str, slow: Option<&str>, (collective, name, count): Asked) -> usize {
+    /// The ranks that stand for all in a call, whose outcome is the same as without a fold. `hurt`
+    /// changes the network.
+    fn standing(shape: &str, hurt: fn(&mut Job), (collective, name, count): Asked) -> usize {
         let shape: Shape = shape.parse().unwrap();
         let mut job =
             Job::of(&shape.fabric(), None, shape.ports_per_host(), true, |it| it).unwrap();
-        slow.into_iter().for_each(|cable| job.network.slow(cable, 0.5).unwrap());
+        hurt(&mut job);
         if name == "in_network" {
             job = job.with_aggregators().unwrap();
         }
@@ -334,7 +339,7 @@ mod tests {
                 (AllReduce, "in_network", 1 << 18),
                 (Barrier, "in_network", 0),
             ] {
-                standing(shape, None, asked);
+                standing(shape, |_| (), asked);
             }
         }
     }
@@ -352,11 +357,23 @@ mod tests {
             // A tree has one root.
             ("switch:64x1:100G", (Collective::AllReduce, "double_tree", 1 << 16), 64),
         ] {
-            assert_eq!(standing(shape, None, asked), wanted, "{shape} {}", asked.1);
+            assert_eq!(standing(shape, |_| (), asked), wanted, "{shape} {}", asked.1);
             // A cable that differs leaves no two ranks of a ring alike.
             if asked == RING {
-                assert_eq!(standing(shape, Some("host5.0"), asked), 64, "{shape}");
+                let slow = |job: &mut Job| job.network.slow("host5.0", 0.5).unwrap();
+                assert_eq!(standing(shape, slow, asked), 64, "{shape}");
             }
+        }
+    }
+
+    /// Only ranks beyond the links that other jobs use are alike.
+    #[test]
+    fn traffic_of_other_jobs_parts_ranks() {
+        let traffic = |job: &mut Job| job.add_traffic(["host1.0", "host6.0"], 1.0).unwrap();
+        let shape = "fat:64x1:400G:radix=8";
+        for (name, wanted) in [("in_network", 2..32), ("recursive_doubling", 64..65)] {
+            let found = standing(shape, traffic, (Collective::AllReduce, name, 1 << 18));
+            assert!(wanted.contains(&found), "{name}: {found}");
         }
     }
 
@@ -385,7 +402,7 @@ mod tests {
             ("rail-only:64x8:400G", 1),
             ("torus:8x8x8:100G", 512),
         ] {
-            assert_eq!(standing(shape, None, halves), wanted, "{shape}");
+            assert_eq!(standing(shape, |_| (), halves), wanted, "{shape}");
         }
     }
 }

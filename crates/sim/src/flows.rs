@@ -99,6 +99,8 @@ struct Shared {
     /// Bytes per second.
     rate: u64,
     flows: Vec<u32>,
+    /// The number of those flows that never end.
+    endless: u32,
     /// The number of messages on it: a flow may stand for several.
     load: u32,
     /// The sum of the most that these flows can use.
@@ -142,7 +144,7 @@ struct Flow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Used {
     pub(crate) bytes: f64,
-    /// Time for which it was full.
+    /// Time for which it was full, with messages of the call on it.
     pub(crate) full_ps: u64,
 }
 
@@ -231,6 +233,14 @@ impl Flows {
         self.links.len()
     }
 
+    /// Begins messages of another job on the way of a flow. They never end and are not counted.
+    pub(crate) fn begin_endless(&mut self, flow: usize) {
+        self.begin(0, flow, f64::INFINITY);
+        let it = &mut self.flows[flow];
+        it.bytes = 0.0;
+        it.way(&self.ways).for_each(|(link, _)| self.links[link].endless += 1);
+    }
+
     /// Begins a message on the way of a flow.
     pub(crate) fn begin(&mut self, now: u64, flow: usize, bytes: f64) {
         let it = &mut self.flows[flow];
@@ -239,6 +249,7 @@ impl Flows {
         (it.is_new, it.is_sending) = (true, true);
         for (link, times) in it.way(&self.ways) {
             let shared = &mut self.links[link];
+            shared.count(now);
             shared.flows.push(short(flow));
             shared.load += times;
             shared.asked += it.most * u64::from(times);
@@ -261,6 +272,7 @@ impl Flows {
         (it.is_new, it.is_sending) = (false, false);
         for (link, times) in it.way(&self.ways) {
             let shared = &mut self.links[link];
+            shared.count(now);
             shared.flows.retain(|other| *other as usize != flow);
             shared.load -= times;
             shared.asked -= it.most * u64::from(times);
@@ -517,10 +529,10 @@ impl Flow {
         (self.since + takes).next_multiple_of(grid).min(NEVER)
     }
 
-    /// Has an event when its bytes will have left, unless there is one before.
+    /// Has an event when its bytes will have left, unless there is one before, or it never ends.
     fn set_event(&mut self, number: usize, queue: &mut Queue) {
         let due = self.due();
-        if due < self.event {
+        if due < self.event && self.left.is_finite() {
             self.event = due;
             queue.push(due, Event::Left(short(number)));
         }
@@ -541,7 +553,8 @@ impl Shared {
 
     fn count(&mut self, now: u64) {
         let passed = now - self.since;
-        self.full_ps += if self.is_full { passed } else { 0 };
+        let holds_up = self.is_full && self.flows.len() > self.endless as usize;
+        self.full_ps += if holds_up { passed } else { 0 };
         self.since = now;
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ringfold_topology::fabric::{Fabric, classify};
 use ringfold_topology::prices::{Prices, Rates};
 use ringfold_topology::{Aggregation, Layout, Path, RankReach, Reach};
-use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
+use ringfold_types::{Rank, mix};
 
 use crate::network::Network;
 use crate::progress::Progress;
@@ -17,6 +17,9 @@ use crate::progress::Progress;
 /// The time in a switch, in picoseconds: that of a switch of InfiniBand's last generations, which
 /// data sheets give as 90 to 130 ns, and of some metres of cable.
 const HOP_PS: u64 = 150_000;
+
+/// Two random ports are drawn so many times, until a way joins them.
+const DRAWS: u64 = 64;
 
 /// A job on a fabric: its ranks fill the hosts, in the order of the fabric.
 #[derive(Clone, Debug)]
@@ -30,10 +33,21 @@ pub struct Job {
     pub hop_ps: u64,
     /// The progress of simulations of this job and its clones.
     pub progress: Arc<Progress>,
+    /// The messages of other jobs.
+    pub(crate) traffic: Vec<Traffic>,
     /// By rank: the ports of its host, the rank's own first.
     ports: Vec<Vec<usize>>,
     /// By port: its place among those of its host.
     numbers: Vec<usize>,
+}
+
+/// A stream of messages of another job, which never ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traffic {
+    /// The ports from which and to which it goes.
+    pub(crate) ports: [usize; 2],
+    /// The most that it takes of the rate of its first link.
+    pub(crate) part: f64,
 }
 
 /// A job that does not fit its fabric, with the reason.
@@ -117,7 +131,8 @@ impl Job {
         let mut network = Network::of(fabric);
         network.limit_ports(layout.prices().link(layout.links_between()).byte_ps);
         let progress = Arc::default();
-        Ok(Self { layout, network, hop_ps: HOP_PS, progress, ports, numbers })
+        let traffic = Vec::new();
+        Ok(Self { layout, network, hop_ps: HOP_PS, progress, traffic, ports, numbers })
     }
 
     /// The same job, whose ranks may use aggregators: each switch is one.
@@ -137,6 +152,53 @@ impl Job {
             ..Aggregation::star(ports.len())
         };
         Ok(Self { layout: self.layout.with_aggregation(Some(aggregation)), ..self })
+    }
+
+    /// Adds a stream of another job from one port to another, as in host3.0 and host9.0. It takes
+    /// its fair share of each link, but no more than this part of its port's rate.
+    ///
+    /// # Errors
+    /// There are no such ports, or no way joins them.
+    pub fn add_traffic(&mut self, ends: [&str; 2], part: f64) -> Result<(), UnfitJob> {
+        let port = |name| self.network.port(name).map_err(|error| UnfitJob(error.to_string()));
+        let ports = [port(ends[0])?, port(ends[1])?];
+        if ports[0] == ports[1] || !self.network.joins(ports) {
+            return Err(UnfitJob("no way joins two such ports; give others".into()));
+        }
+        self.traffic.push(Traffic { ports, part });
+        Ok(())
+    }
+
+    /// Adds such streams between random ports of the fabric, those of the job included.
+    ///
+    /// # Errors
+    /// Ways join none of its ports, or hardly any.
+    pub fn add_random_traffic(
+        &mut self,
+        count: usize,
+        seed: u64,
+        part: f64,
+    ) -> Result<(), UnfitJob> {
+        let ports = self.numbers.len() as u64;
+        for number in 0..count as u64 {
+            let draw = |time: u64| {
+                let random = mix(mix(mix(seed) ^ number) ^ time);
+                [random >> 32, random & 0xffff_ffff].map(|it| usize::try_from(it % ports).ok())
+            };
+            let drawn = (0..DRAWS).map(draw).find_map(|drawn| match drawn {
+                [Some(a), Some(b)] if a != b && self.network.joins([a, b]) => Some([a, b]),
+                _ => None,
+            });
+            let none = || UnfitJob("ways join hardly any two ports; name them".into());
+            self.traffic.push(Traffic { ports: drawn.ok_or_else(none)?, part });
+        }
+        Ok(())
+    }
+
+    /// Number of streams of other jobs.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.traffic.len()
     }
 
     /// The port of a rank: its own one of its host.

@@ -205,6 +205,18 @@ impl Network {
         &self.links
     }
 
+    /// The port of this name, as in host5.2.
+    pub(crate) fn port(&self, name: &str) -> Result<usize, UnknownLink> {
+        let found = self.cables.get(name).map(|[up, _]| *up);
+        let found = found.and_then(|up| self.ports.iter().position(|port| port.up == up));
+        found.ok_or_else(|| UnknownLink(name.to_owned()))
+    }
+
+    /// Whether a way joins two ports.
+    pub(crate) fn joins(&mut self, ports: [usize; 2]) -> bool {
+        self.way(ports, Routing::default(), |_| 0).is_some()
+    }
+
     /// The links from one port to another. `load` is the number of messages on a link. `None`
     /// without a way.
     pub(crate) fn way(

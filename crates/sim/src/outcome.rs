@@ -39,7 +39,7 @@ pub struct LinkUse {
     pub bytes: u64,
     /// Its bytes over those that it could have carried in the time of the call.
     pub used: f64,
-    /// The time for which it was full.
+    /// The time for which it was full while it had messages of the call.
     pub full_ps: u64,
 }
 

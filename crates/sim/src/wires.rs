@@ -12,11 +12,11 @@ use crate::aggregators::Aggregators;
 use crate::event::{Event, NoEnd};
 use crate::flows::Flows;
 use crate::fold::{Fold, Way};
-use crate::job::Job;
+use crate::job::{Job, Traffic};
 use crate::network::{Network, Routing, SECOND_PS};
 use crate::programs::Programs;
 use crate::queue::Queue;
-use crate::whole::short;
+use crate::whole::{short, whole};
 
 /// Bytes that a connection takes before they have left.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -27,7 +27,7 @@ const PIECES: usize = 4;
 const PIECE_BYTES_MIN: usize = 64 << 10;
 
 /// The stream of messages of a lane from one rank to another.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     from: Rank,
     to: Rank,
@@ -60,7 +60,7 @@ pub(crate) struct Wires<'j> {
     network: Network,
     routing: Routing,
     pub(crate) flows: Flows,
-    /// Connection i sends by flow i.
+    /// Connection i sends by flow i. The first are those of other jobs, which no rank uses.
     pub(crate) connections: Vec<Connection>,
     index: HashMap<Way, usize, BuildHasherDefault<WayHasher>>,
     pub(crate) fold: Fold,
@@ -107,6 +107,14 @@ impl<'j> Wires<'j> {
             (0..layout.size()).map(|_| [flows.link(rate), flows.link(rate)]).collect()
         };
         let (memory, cpus) = (of_ranks(near.byte_ps), of_ranks(far.work_ps[1] / 2));
+        for Traffic { ports, part } in &job.traffic {
+            let way = network.way(*ports, routing, |link| flows.load(link)).unwrap_or_default();
+            let most = way.first().map_or(0, |link| whole(flows.rate(*link) as f64 * part));
+            let way: Vec<_> = way.into_iter().map(|link| (link, 1)).collect();
+            let flow = flows.flow();
+            flows.set_way(flow, &way, most.max(1));
+            flows.begin_endless(flow);
+        }
         let aggregators = Aggregators::of(job, programs, &mut network);
         let places = layout.size() + aggregators.count();
         let fold = fold.unwrap_or_else(|| Fold::none(places, flows.links()));
@@ -117,7 +125,7 @@ impl<'j> Wires<'j> {
             network,
             routing,
             flows,
-            connections: Vec::new(),
+            connections: job.traffic.iter().map(|_| Connection::default()).collect(),
             index: HashMap::default(),
             fold,
             aggregators,

@@ -195,6 +195,43 @@ fn a_link_that_is_slower_or_gone_is_named() {
     }
 }
 
+/// A message and n streams of other jobs to the same port have an equal share of it each. Doubling
+/// the streams' load lengthens the message, and the port's link is named.
+#[test]
+fn traffic_of_other_jobs_takes_its_share() {
+    let time = |streams: usize, part: f64| {
+        let fabric = "switch:8x1:100G".parse::<Shape>().unwrap().fabric();
+        let mut job = Job::of(&fabric, Some(2), 1, true, |prices| prices).unwrap();
+        for from in 2..2 + streams {
+            job.add_traffic([&format!("host{from}.0"), "host1.0"], part).unwrap();
+        }
+        let found = run(&job, call(Collective::Broadcast, 1 << 20), "linear", Routing::default());
+        let is_named = found.links[0].name == "leaf0 to host1.0";
+        assert!(is_named || streams == 0, "{streams} streams: {:?}", found.links);
+        assert_eq!(found.links[0].bytes, 4 << 20, "only the call's bytes");
+        (found.time_ps, price(&job))
+    };
+    let (alone, LinkPrice { latency_ps, byte_ps, .. }) = time(0, 1.0);
+    let wanted = |times: f64| latency_ps as f64 + (4 << 20) as f64 * byte_ps as f64 * times;
+    is_near(alone, wanted(1.0), "alone");
+    for (streams, part, times) in
+        [(1, 1.0, 2.0), (2, 1.0, 3.0), (2, 0.25, 2.0), (1, 0.25, 4.0 / 3.0)]
+    {
+        is_near(time(streams, part).0, wanted(times), &format!("{streams} streams of {part}"));
+    }
+}
+
+#[test]
+fn random_traffic_is_that_of_its_seed() {
+    let run = |seed| {
+        let mut job = job("dragonfly:32x1:100G:radix=8", 1);
+        job.add_random_traffic(40, seed, 1.0).unwrap();
+        run(&job, call(Collective::AllReduce, 1 << 16), "recursive_doubling", Routing::default())
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7).time_ps, run(8).time_ps);
+}
+
 #[test]
 fn equal_jobs_have_equal_outcomes() {
     let job = job("rail:8x2:400G:radix=8", 2);

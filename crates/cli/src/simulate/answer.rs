@@ -38,6 +38,10 @@ impl Answer {
         let layout = &self.question.job.layout;
         let (place, ranks, hosts) = (&self.question.place, layout.size(), layout.hosts());
         let class = if hosts > 1 { layout.links_between() } else { layout.prices().within() };
-        format!("{place}: {ranks} ranks on {hosts} hosts, {class}")
+        let others = match self.question.job.streams() {
+            0 => String::new(),
+            streams => format!(", streams of other jobs: {streams}"),
+        };
+        format!("{place}: {ranks} ranks on {hosts} hosts, {class}{others}")
     }
 }

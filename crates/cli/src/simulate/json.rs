@@ -24,6 +24,7 @@ fn fabric(Answer { question, sizes }: &Answer) -> Value {
         "ranks": layout.size(),
         "hosts": layout.hosts(),
         "links": layout.links_between().to_string(),
+        "streams_of_other_jobs": question.job.streams(),
         "cells": rows,
     })
 }

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// manager does, `ecmp` by a hash, or `adaptive` by load
     #[arg(long, value_name = "RULE", default_value = "destination")]
     routing: String,
-    /// The seed of the hash of --routing ecmp
+    /// The seed of the hash of --routing ecmp, and of random --traffic
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
     /// A cable that has failed, as in leaf3.0 (the first cable of leaf3 to other switches) or
@@ -68,6 +68,11 @@ pub(crate) struct Args {
     /// A cable with a part of its rate, as in leaf3.0=0.25
     #[arg(long, value_name = "CABLE=PART")]
     slow: Vec<String>,
+    /// Streams of other jobs: one from a port to another, as in host3.0:host9.0, or this many
+    /// between random ports. Each takes its fair share of links, but no more than this part of its
+    /// port [default: all]
+    #[arg(long, value_name = "PORT:PORT|NUMBER[=PART]")]
+    traffic: Vec<String>,
     /// An aggregator on each switch, for `in_network`
     #[arg(long)]
     aggregators: bool,
@@ -101,6 +106,8 @@ as many ports down as up on each leaf switch.";
 
 /// Sizes of a table; more are no table.
 const SIZES_MAX: usize = 64;
+/// Streams of other jobs.
+const STREAMS_MAX: usize = RANKS_MAX;
 /// Fabrics of a command. The largest take some hundred MB each.
 const FABRICS_MAX: usize = 16;
 
@@ -180,12 +187,28 @@ impl Args {
                 .with_context(|| format!("--slow {words}: give CABLE=PART, as in leaf3.0=0.25"))?;
             job.network.slow(cable, part).with_context(|| format!("--slow {words}"))?;
         }
+        for words in &self.traffic {
+            self.add_traffic(&mut job, words).with_context(|| format!("--traffic {words}"))?;
+        }
         if self.aggregators {
             job = job.with_aggregators().context("--aggregators")?;
         }
         let calls = self.sizes()?.into_iter().map(|bytes| self.call(bytes, size));
         let calls = calls.collect::<anyhow::Result<Vec<Call>>>()?;
         Ok(Question { job, place, routing, collective, calls, algorithms })
+    }
+
+    fn add_traffic(&self, job: &mut Job, words: &str) -> anyhow::Result<()> {
+        let (ends, part) = words.split_once('=').unwrap_or((words, "1"));
+        let form = "give PORT:PORT or a number, and =PART above 0 up to 1, as in 20=0.5";
+        let part = part.parse().ok().filter(|part| *part > 0.0 && *part <= 1.0).context(form)?;
+        if let Some((from, to)) = ends.split_once(':') {
+            return Ok(job.add_traffic([from, to], part)?);
+        }
+        let count: usize = ends.parse().context(form)?;
+        let all = count.saturating_add(job.streams());
+        ensure!(all <= STREAMS_MAX, "more than {STREAMS_MAX} streams");
+        Ok(job.add_random_traffic(count, self.seed, part)?)
     }
 
     fn sizes(&self) -> anyhow::Result<Vec<usize>> {

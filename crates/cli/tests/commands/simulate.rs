@@ -29,6 +29,13 @@ fn cables_that_fail_or_are_slow_are_seen() {
     let (slow, link) = time("--slow leaf0.0=0.1");
     assert!(slow > whole && link.contains("leaf0.0"), "{link}");
     assert_eq!(time("--routing ecmp --seed 3"), time("--routing ecmp --seed 3"));
+    let (once, twice) = ("--traffic host0.0:host15.0", "--traffic host1.0:host15.0");
+    let one = time(once);
+    let two = time(&format!("{once} {twice}"));
+    assert!(whole < one.0 && one.0 < two.0 && two.1 == "leaf7 to host15.0", "{one:?}, {two:?}");
+    let all = |seed: u32| printed(&simulate(&format!("{usual} --traffic 30 --seed {seed}")));
+    assert_eq!(all(3), all(3));
+    assert_ne!(all(3), all(4));
 }
 
 /// The texts and classes of a picture's elements of this name.
@@ -113,6 +120,11 @@ fn wrong_arguments_are_refused_with_the_reason() {
         ("allreduce --fabric fat:8x1:1G --slow leaf0.0=2", "CABLE=PART"),
         ("alltoall --fabric fat:48895x1:1G -a linear", "too many to simulate"),
         ("broadcast --fabric fat:8x1:1G --slow host0.0=0.000000008 -b 64M -a linear", "53 days"),
+        ("allreduce --fabric fat:8x1:1G --traffic host0.0:host9.0", "no cable host9.0"),
+        ("allreduce --fabric fat:8x1:1G --traffic host0.0:host0.0", "no way joins"),
+        ("allreduce --fabric fat:8x1:1G --traffic 5=2", "--traffic 5=2: give PORT:PORT"),
+        ("allreduce --fabric fat:8x1:1G --traffic many", "--traffic many: give PORT:PORT"),
+        ("allreduce --fabric fat:8x1:1G --traffic 99999999999", "more than 65536 streams"),
         ("allreduce --from no-such-file", "no-such-file"),
         ("broadcast --fabric fat:8x1:1G --root 8", "only 8 ranks"),
     ] {
