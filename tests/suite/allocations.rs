@@ -12,7 +12,7 @@ const COUNTED: usize = 10;
 /// Rounds. Where ranks wait for CPUs, a queue may reach its greatest length after the first.
 const ROUNDS: usize = 3;
 
-/// What the repeated call allocates, in the round with the least.
+/// The allocations of a repeated call, in the round with the fewest.
 fn steady(mut call: impl FnMut()) -> AllocationInfo {
     (0..WARM).for_each(|_| call());
     let rounds = (0..ROUNDS).map(|_| measure(|| (0..COUNTED).for_each(|_| call())));
