@@ -181,15 +181,18 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("survive") => recovery::survive(taken(own), &args[1], args.len() > 2),
         Some("churn") => groups::churn(taken(own), number(1), number(2)),
         Some("split") => groups::split(taken(own), Rank::at(number(1)).0, number(2)),
-        Some("exit") if is_odd_one => {
-            println!("started");
-            // The others may not have left the first call.
-            std::thread::sleep(Duration::from_millis(500));
-            #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]
-            std::process::exit(0)
-        }
+        Some("exit") if is_odd_one => exit(),
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// A task of this program, as described in its head.
+fn exit() -> ! {
+    println!("started");
+    // The others may not have left the first call.
+    std::thread::sleep(Duration::from_millis(500));
+    #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]
+    std::process::exit(0)
 }
 
 fn taken(own: &mut Option<Communicator>) -> Communicator {
