@@ -23,11 +23,15 @@ pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Four ranks that call 1,000 times with 1 MiB over TCP, and then sleep until `stop` exists.
+/// Four ranks that call so often with 1 MiB over TCP, and then sleep until `stop` exists.
 fn counted(metrics: &str, times: &str, stop: &str) -> Ranks {
-    let ranks = Ranks::start(4, |_, command| {
-        command.args(["counted", "262144", times, stop]);
-        command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_METRICS", metrics);
+    counted_by(4, "262144", "tcp", [metrics, times, stop])
+}
+
+fn counted_by(ranks: usize, elements: &str, via: &str, [metrics, times, stop]: [&str; 3]) -> Ranks {
+    let ranks = Ranks::start(ranks, |_, command| {
+        command.args(["counted", elements, times, stop]);
+        command.env("RINGFOLD_TRANSPORT", via).env("RINGFOLD_METRICS", metrics);
     });
     ranks.wait_for("counted");
     ranks
@@ -53,9 +57,9 @@ fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     rest.split('"').next().unwrap()
 }
 
-/// All bytes that the ranks send in a call of 1 MiB by this algorithm, as `ringfold plan` says.
-fn planned(algorithm: &str) -> f64 {
-    let seen = ringfold(&["plan", "allreduce", "-n", "4", "-b", "1M", "-a", algorithm]);
+/// All bytes that so many ranks send in a call by this algorithm, as `ringfold plan` says.
+fn planned(ranks: &str, bytes: &str, algorithm: &str) -> f64 {
+    let seen = ringfold(&["plan", "allreduce", "-n", ranks, "-b", bytes, "-a", algorithm]);
     let text = String::from_utf8_lossy(&seen.stdout).into_owned();
     let (_, rest) = text.split_once("all together send ").unwrap_or_else(|| panic!("{seen:?}"));
     rest.split(' ').next().unwrap().parse().unwrap()
@@ -82,7 +86,8 @@ fn counters_are_those_of_the_plan() {
     assert_eq!(calls.count(), 3, "one series for each other rank");
     let sent = samples(&page, "ringfold_sent_bytes_total", &job);
     assert!(sent.iter().all(|it| label(&it.0, "transport") == "tcp"), "{sent:?}");
-    let (sent, planned) = (sent.iter().map(|it| it.1).sum::<f64>(), 1000.0 * planned(algorithm));
+    let (sent, planned) =
+        (sent.iter().map(|it| it.1).sum::<f64>(), 1000.0 * planned("4", "1M", algorithm));
     assert!((sent - planned).abs() < 0.01 * planned, "{sent} sent, {planned} planned");
     let of_ranks = |metric| {
         let all = samples(&page, metric, &job);
@@ -101,6 +106,36 @@ fn counters_are_those_of_the_plan() {
     assert_eq!(last.sum::<f64>(), counts.iter().map(|it| it.1).sum::<f64>());
     assert!(page.ends_with("# EOF\n"));
     prometheus_takes(&page, port, &job);
+    fs::write(&stop, "").unwrap();
+    for outcome in ranks.finish(LONG) {
+        assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");
+    }
+}
+
+/// The ends of many of these calls have no time.
+#[test]
+fn short_calls_count_once_with_their_bytes() {
+    let folder = Folder::new();
+    let (stop, port) = (folder.at("stop"), free_port());
+    let metrics = format!("127.0.0.1:{port}");
+    let ranks = counted_by(2, "64", "shm", [&metrics, "1000", &stop]);
+    let job = job_of(&ranks);
+    let of_calls = |page: &str, metric| {
+        let mut all = samples(page, metric, &job);
+        all.retain(|it| label(&it.0, "collective") == "allreduce");
+        all
+    };
+    let page = until(|| {
+        let page = http_page(port, "/metrics")?;
+        let counts = of_calls(&page, "ringfold_call_duration_seconds_count");
+        (counts.iter().map(|it| it.1).sum::<f64>() >= 2000.0).then_some(page)
+    });
+    let counts = of_calls(&page, "ringfold_call_duration_seconds_count");
+    assert_eq!(counts.iter().map(|it| it.1).sum::<f64>(), 2000.0);
+    let planned = 1000.0 * planned("2", "256", label(&counts[0].0, "algorithm"));
+    let sent: f64 = samples(&page, "ringfold_sent_bytes_total", &job).iter().map(|it| it.1).sum();
+    // Beside them goes what the ranks say before and after their calls.
+    assert!(planned <= sent && sent < 1.02 * planned, "{sent} sent, {planned} planned");
     fs::write(&stop, "").unwrap();
     for outcome in ranks.finish(LONG) {
         assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");

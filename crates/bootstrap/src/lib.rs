@@ -60,7 +60,7 @@ mod regroup;
 pub mod rendezvous;
 pub mod service;
 
-pub use arbiter::call_log::{CallLog, CallName, CallWindows, History, Logged};
+pub use arbiter::call_log::{CallLog, CallName, CallWindows, Finished, History, Logged};
 pub use arbiter::failure_cause::{
     AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
 };
@@ -83,7 +83,7 @@ pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
 pub use look::{FarGroup, FarHost, FarHosts, HostLook, look_around};
 pub use record::copy::dump_ended;
-pub use record::count::CallKind;
+pub use record::count::{CallKind, is_traced};
 pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
 pub use record::folder::digest as record_folder_digest;
 pub use record::read::{

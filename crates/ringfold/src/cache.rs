@@ -33,6 +33,9 @@ const PROGRAM_OPS_KEPT: usize = 1 << 18;
 /// a new program, so these calls have a share of their own.
 const UNEVEN_OPS_KEPT: usize = 1 << 16;
 
+/// The longest buffers of short calls. Two stamps of such a call take a tenth of its time.
+const SHORT_BYTES: usize = 4096;
+
 /// The compiled calls of a communicator.
 #[derive(Debug)]
 pub(crate) struct ScheduleCache {
@@ -110,6 +113,8 @@ pub(crate) struct CompiledCall {
     uneven: Option<UnevenCall>,
     pub(crate) program: Program,
     pub(crate) kernel: Kernel,
+    /// Whether its buffers are so short that the end of a call without a wait is not worth a stamp.
+    pub(crate) is_short: bool,
     /// The bytes of scratch memory that the call needs.
     pub(crate) scratch_bytes: usize,
     pub(crate) means: Means,
@@ -349,6 +354,7 @@ impl ScheduleCache {
             exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
             program,
             kernel: Kernel::new(call.data_type, call.op, summands),
+            is_short: is_short(&call, layout.size()),
             scratch_bytes,
             means,
             handed,
@@ -356,6 +362,12 @@ impl ScheduleCache {
             fingerprint,
         }
     }
+}
+
+/// Whether a call moves at most `SHORT_BYTES` of a rank.
+fn is_short(call: &Call, ranks: usize) -> bool {
+    let longest = call.input_len(ranks).max(call.output_len(ranks));
+    longest.saturating_mul(call.data_type.bytes()) <= SHORT_BYTES
 }
 
 /// The chunks that a lane hands over.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{AwaitedMessage, CallName, Control};
+use ringfold_bootstrap::{AwaitedMessage, CallName, Control, Finished, is_traced};
 use ringfold_transport::ticks;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -71,13 +71,14 @@ impl Watch {
     /// Records that call number `seq` ended in its first moment. A clock would take longer.
     #[inline]
     pub(crate) fn finished_at_once(&self, seq: u64) {
-        self.control.finished(seq, None);
+        self.control.finished(seq, Finished::Exchange);
     }
 
-    /// Records that call number `seq` ends now.
+    /// Records that call number `seq` ends now. That of a short one is not worth a stamp.
     #[inline]
-    pub(crate) fn finished(&self, seq: u64) {
-        self.control.finished(seq, Some(ticks()));
+    pub(crate) fn finished(&self, seq: u64, is_short: bool) {
+        let has_stamp = !is_short || is_traced();
+        self.control.finished(seq, if has_stamp { Finished::At(ticks()) } else { Finished::Short });
     }
 
     /// Records that a message between this rank and another has ended.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::record::count::{begin_kind, count_call, count_wait};
+use crate::record::count::{begin_kind, count_call, count_short, count_wait};
 use crate::record::format::{CALL_WORDS, group};
 use crate::record::read::{AwaitedMessage, LookPort, RecordedCall};
 use crate::record::{GroupFacts, Place, record_failure};
@@ -55,6 +55,17 @@ impl CallName {
         let [numbers, begin] = windows.to_words();
         Self([kinds, count, last, numbers, begin])
     }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// In its first exchange, whose bytes nothing has counted.
+    Exchange,
+    /// Without a wait, after so few bytes that its time is not worth a stamp.
+    Short,
+    /// At this time of the record's clock.
+    At(u64),
 }
 
 /// The windows of a call, by their numbers on the communicator, from 1.
@@ -139,13 +150,16 @@ impl CallLog {
         stamp.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// Records that call number `seq` and all calls before it are finished. A call that was not
-    /// short has the time `at` of its end.
+    /// Records that call number `seq` and all calls before it are finished.
     #[inline]
-    pub fn finished(&self, seq: u64, at: Option<u64>) {
-        if let (Some(at), [.., begin, end]) = (at, self.entry(seq)) {
-            end.store(at, Ordering::Relaxed);
-            count_call(self.0.words, seq, begin.load(Ordering::Relaxed), at);
+    pub fn finished(&self, seq: u64, how: Finished) {
+        match (how, self.entry(seq)) {
+            (Finished::Exchange, _) => {}
+            (Finished::Short, _) => count_short(self.0.words),
+            (Finished::At(at), [.., begin, end]) => {
+                end.store(at, Ordering::Relaxed);
+                count_call(self.0.words, seq, begin.load(Ordering::Relaxed), at);
+            }
         }
         self.0.words[group::FINISHED].store(seq.wrapping_add(1), Ordering::Release);
     }
@@ -383,7 +397,7 @@ mod tests {
         for seq in 0..=last {
             log.entered(seq, &CallName::new(&call(seq as usize), 9), 0);
             if seq != last {
-                log.finished(seq, None);
+                log.finished(seq, Finished::Exchange);
             }
         }
         let history = log.history();
@@ -403,7 +417,7 @@ mod tests {
             let writer = scope.spawn(|| {
                 for seq in 0..200_000 {
                     log.entered(seq, &CallName::new(&call(seq as usize), seq as u8), 0);
-                    log.finished(seq, None);
+                    log.finished(seq, Finished::Exchange);
                 }
             });
             while !writer.is_finished() {

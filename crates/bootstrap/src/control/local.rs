@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
     use crate::arbiter::FailureReport;
-    use crate::arbiter::call_log::CallName;
+    use crate::arbiter::call_log::{CallName, Finished};
     use crate::arbiter::failure_cause::{CallPosition, FailureCause};
 
     fn barrier() -> Call {
@@ -106,7 +106,7 @@ mod tests {
         let all = controls(2).unwrap();
         for c in &all {
             c.entered(1, &CallName::new(&Call { root: c.rank(), ..barrier() }, 0), 0);
-            c.finished(1, None);
+            c.finished(1, Finished::Exchange);
         }
         let mut left = all.into_iter().map(Control::leave);
         assert_eq!(left.next(), Some(Ok(())));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 
 use crate::arbiter::FailureReport;
-use crate::arbiter::call_log::CallName;
+use crate::arbiter::call_log::{CallName, Finished};
 use crate::arbiter::failure_cause::FailureCause;
 use aborter::{Aborter, Route};
 use exchange::{ExchangeError, contribution_bytes_max};
@@ -109,11 +109,11 @@ impl Control {
         self.state.calls.entered(seq, name, at);
     }
 
-    /// Records that call number `seq` and all calls before it are finished. A call that was not
-    /// short has the time `at` of its end. The thread that calls `entered` must call it.
+    /// Records that call number `seq` and all calls before it are finished. The thread that calls
+    /// `entered` must call it.
     #[inline]
-    pub fn finished(&self, seq: u64, at: Option<u64>) {
-        self.state.calls.finished(seq, at);
+    pub fn finished(&self, seq: u64, how: Finished) {
+        self.state.calls.finished(seq, how);
     }
 
     /// Records that a message between this rank and another ended at the time `at` of the record's

@@ -105,12 +105,14 @@ impl CallKind {
 }
 
 /// The nanoseconds of these ticks of the record's clock.
+#[inline]
 fn nanoseconds_of(ticks: u64) -> u64 {
     let whole = u128::from(ticks) * u128::from(TICK.load(Ordering::Relaxed));
     u64::try_from(whole >> u32::BITS).unwrap_or(u64::MAX)
 }
 
 /// The index of a duration among the counted ones.
+#[inline]
 const fn index_of(nanoseconds: u64) -> usize {
     let micros = nanoseconds.div_ceil(1000);
     let bits = u64::BITS - micros.saturating_sub(1).leading_zeros();
@@ -146,8 +148,7 @@ impl Counting {
         let kind = self.words_of(index);
         kind[kind::CALLS.start + index_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         kind[kind::NANOSECONDS].fetch_add(nanoseconds, Ordering::Relaxed);
-        let timed = &words[group::TIMED];
-        timed.store(timed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        add_one(&words[group::TIMED]);
     }
 
     /// Learns the length of a tick from the time since the record began.
@@ -181,6 +182,7 @@ impl Counting {
         last
     }
 
+    #[inline]
     fn words_of(&self, index: usize) -> &[AtomicU64] {
         let begin = KINDS.start + index.min(CALL_KINDS_MAX - 1) * kind::WORDS;
         &self.words[begin..begin + kind::WORDS]
@@ -199,6 +201,7 @@ pub(crate) fn begin_kind(words: &GroupWords, seq: u64, name: [u64; 5]) {
     }
     end_kind(words);
     words[group::TIMED].store(0, Ordering::Relaxed);
+    words[group::SHORT].store(0, Ordering::Relaxed);
     words[group::BYTES_EACH].store(bytes, Ordering::Relaxed);
     words[group::KIND].store(seq << 8 | (index as u64 + 1), Ordering::Release);
 }
@@ -214,8 +217,28 @@ pub(crate) fn end_kind(words: &GroupWords) {
     // A reader counts them in the group or in the kind, and never in both: it reads kinds first.
     words[group::KIND].store(0, Ordering::Release);
     counting.words_of(index)[kind::UNTIMED].fetch_add(calls, Ordering::Relaxed);
-    let bytes = calls.saturating_mul(of(group::BYTES_EACH));
+    let exchanges = calls.saturating_sub(of(group::SHORT));
+    let bytes = exchanges.saturating_mul(of(group::BYTES_EACH));
     counting.words[at::TRAFFIC.start + Way::Shm.index()].fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Adds 1 to a word of a group, which one thread writes.
+#[inline]
+fn add_one(word: &AtomicU64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Counts the end of a short call of a group.
+#[inline]
+pub(crate) fn count_short(words: &GroupWords) {
+    add_one(&words[group::SHORT]);
+}
+
+/// Whether a tracer takes the calls of this process.
+#[must_use]
+#[inline]
+pub fn is_traced() -> bool {
+    TRACED.get().is_some()
 }
 
 /// Counts the end of call number `seq` of a group, between two stamps.

@@ -121,7 +121,9 @@ pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRec
         .collect();
     for index in 0..GROUPS {
         let place = group_at(index);
-        let Some((kind, more)) = untimed(&first[place.clone()], &second[place]) else { continue };
+        let Some((kind, more, _)) = untimed(&first[place.clone()], &second[place]) else {
+            continue;
+        };
         if let Some(kind) = calls.get_mut(kind) {
             kind.untimed = kind.untimed.saturating_add(more);
         }

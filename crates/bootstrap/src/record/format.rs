@@ -19,7 +19,7 @@ use ringfold_types::limits;
 /// The first word of a record.
 pub(crate) const MAGIC: u64 = 0x646c_6f66_676e_6972;
 /// The version of this layout.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 pub(crate) const HEADER_WORDS: usize = 512;
 
@@ -126,8 +126,10 @@ pub(crate) mod group {
     pub(crate) const LOOK_KEY: Range<usize> = 33..37;
     /// The calls of this kind whose end has a time.
     pub(crate) const TIMED: usize = 37;
-    /// The bytes that each of the others sent by shared memory.
+    /// The bytes that each call sent by shared memory that is neither timed nor short.
     pub(crate) const BYTES_EACH: usize = 38;
+    /// The calls of this kind without a time whose bytes were counted as they were sent.
+    pub(crate) const SHORT: usize = 39;
     pub(crate) const CALLS: usize = 40;
 }
 
@@ -172,13 +174,15 @@ pub(crate) const fn current(word: u64) -> Option<(usize, u64)> {
     if index == 0 { None } else { Some((index - 1, word >> 8)) }
 }
 
-/// The kind of the calls of a group, and the number of those whose ends have no times, in two
-/// copies of its words. `None` if the kind changes meanwhile: then the old one gets the calls.
-pub(crate) fn untimed(before: &[u64], after: &[u64]) -> Option<(usize, u64)> {
+/// The kind of the calls of a group, the number of those whose ends have no times, and the bytes
+/// that these sent uncounted, in two copies of its words. `None` if the kind changes meanwhile:
+/// then the old one gets the calls.
+pub(crate) fn untimed(before: &[u64], after: &[u64]) -> Option<(usize, u64, u64)> {
     let same = Some(after[group::KIND]).filter(|it| *it == before[group::KIND])?;
     let (kind, begin) = current(same)?;
-    let calls = before[group::FINISHED].saturating_sub(begin);
-    Some((kind, calls.saturating_sub(after[group::TIMED])))
+    let calls = before[group::FINISHED].saturating_sub(begin).saturating_sub(after[group::TIMED]);
+    let exchanges = calls.saturating_sub(after[group::SHORT]);
+    Some((kind, calls, exchanges.saturating_mul(after[group::BYTES_EACH])))
 }
 
 /// Forgets where the ranks of a record answer looks, before a copy leaves the user's folder.

@@ -237,8 +237,7 @@ pub(super) fn traffic_of([first, second]: &[Vec<u64>; 2]) -> Vec<[u64; 2]> {
     let mut traffic: Vec<[u64; 2]> = sent.iter().zip(lost).map(|it| [*it.0, *it.1]).collect();
     for place in (0..GROUPS).map(group_at) {
         let (before, after) = (&first[place.clone()], &second[place]);
-        let Some((_, calls)) = untimed(before, after) else { continue };
-        let bytes = calls.saturating_mul(after[group::BYTES_EACH]);
+        let Some((.., bytes)) = untimed(before, after) else { continue };
         traffic[Way::Shm.index()][0] = traffic[Way::Shm.index()][0].saturating_add(bytes);
     }
     traffic

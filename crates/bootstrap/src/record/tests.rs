@@ -15,7 +15,7 @@ use super::counters::{CountedCalls, read_counters};
 use super::format::CALL_WORDS;
 use super::read::{AwaitedMessage, Record, read_record, state_of};
 use super::*;
-use crate::arbiter::call_log::{CallLog, CallName, Logged};
+use crate::arbiter::call_log::{CallLog, CallName, Finished, Logged};
 
 fn clock() -> u64 {
     nanoseconds(ClockId::Monotonic)
@@ -56,23 +56,30 @@ fn counts_calls(words: &[AtomicU64], calls: &CallLog) {
         let of = |kind: &CountedCalls| (kind.untimed, kind.durations.iter().sum::<u64>());
         (counters.calls.iter().map(of).collect::<Vec<_>>(), counters.traffic[0][0])
     };
-    calls.finished(4096, None);
+    calls.finished(4096, Finished::Exchange);
     assert_eq!(untimed(), (vec![], 0), "their kind was not named");
     calls.begins_kind(4097, &name(2));
     for seq in 4097..4107 {
         calls.entered(seq, &name(2), clock());
-        calls.finished(seq, (seq >= 4104).then(|| clock() + 5000));
+        calls.finished(
+            seq,
+            match seq {
+                4104.. => Finished::At(clock() + 5000),
+                4101.. => Finished::Short,
+                _ => Finished::Exchange,
+            },
+        );
     }
-    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8));
+    assert_eq!(untimed(), (vec![(7, 3)], 4 * 8));
     calls.begins_kind(4107, &name(2));
-    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8), "the same kind");
+    assert_eq!(untimed(), (vec![(7, 3)], 4 * 8), "the same kind");
     calls.begins_kind(4107, &name(1000));
-    assert_eq!(untimed(), (vec![(7, 3)], 7 * 8), "another one");
+    assert_eq!(untimed(), (vec![(7, 3)], 4 * 8), "another one");
     calls.entered(4107, &name(1000), clock());
-    calls.finished(4107, None);
-    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 7 * 8 + 4000));
+    calls.finished(4107, Finished::Exchange);
+    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 4 * 8 + 4000));
     calls.begins_kind(4108, &name(2));
-    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 7 * 8 + 4000));
+    assert_eq!(untimed(), (vec![(7, 3), (1, 0)], 4 * 8 + 4000));
     let mut later = count();
     later.calls[0].untimed = 3;
     later.raise_to(&count());
@@ -81,7 +88,7 @@ fn counts_calls(words: &[AtomicU64], calls: &CallLog) {
     for other in 0..=u8::MAX {
         calls.begins_kind(4108, &CallName::new(&call(5), other));
         calls.entered(4108, &name(5), clock());
-        calls.finished(4108, Some(clock()));
+        calls.finished(4108, Finished::At(clock()));
     }
     let kinds = count().calls;
     assert_eq!((kinds.len(), kinds.last().unwrap().kind), (limits::CALL_KINDS_MAX, None));
@@ -161,7 +168,7 @@ fn the_record_of_a_process() {
     calls.failed(&"rank 5 died\u{1b}[2J");
     for seq in 0..4096 {
         calls.entered(seq, &name(2), clock());
-        calls.finished(seq, None);
+        calls.finished(seq, Finished::Exchange);
     }
     calls.entered(4096, &name(9), clock());
     let found = read(words);
@@ -197,7 +204,7 @@ fn the_record_of_a_process() {
         let writer = scope.spawn(|| {
             for seq in 4109..60_000 {
                 calls.entered(seq, &name(seq as usize), seq);
-                calls.finished(seq, Some(seq));
+                calls.finished(seq, Finished::At(seq));
             }
         });
         let mut whole = 0;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfold_bootstrap::{CallName, FailureCause, FailureReport};
+use ringfold_bootstrap::{CallName, FailureCause, FailureReport, Finished};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
@@ -128,7 +128,7 @@ fn all_ranks_that_leave_learn_of_a_call_that_one_never_made() {
     for (control, calls) in controls.iter().zip([2, 3, 3]) {
         for seq in 1..=calls {
             control.entered(seq, &CallName::new(&call(seq as usize), 0), 0);
-            control.finished(seq, None);
+            control.finished(seq, Finished::Exchange);
         }
     }
     for left in leave(controls) {

@@ -18,7 +18,7 @@ use crate::buffers::{AlignedBytes, Place, Preparation, User};
 use crate::cache::{Means, Request, ScheduleCache, tag_of};
 use crate::config::Config;
 use crate::error::{CallError, Error, Operation};
-use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
+use crate::execute::{Finding, Run, RunCall, Waited, Work, block_on, stepped};
 use crate::messages::{Alone, Beside, Exchange, Post};
 use crate::profile::{Profile, ProfiledCalls};
 use crate::router::Router;
@@ -216,7 +216,7 @@ impl Core {
         let compiled = self.cache.latest();
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
         let call = RunCall { compiled, layout, rank, tag, seq: self.seq, is_flipped };
-        let finding = {
+        let (finding, is_short) = {
             let mut run = Run::new(call, &mut self.scratch, &mut self.stepper, timing);
             run.add_user(user, place);
             match compiled.means {
@@ -230,21 +230,22 @@ impl Core {
                 run.exchanged(stepped(exchanged));
             }
             let (router, policy) = (&mut self.router, &mut self.wait_policy);
-            if self.post.is_idle() {
-                block_on(&mut run, router, watch, policy, self.timeout, timing)?;
+            let waited = if self.post.is_idle() {
+                block_on(&mut run, router, watch, policy, self.timeout, timing)?
             } else {
                 let beside = &mut Beside { work: &mut run, post: &mut self.post };
-                block_on(beside, router, watch, policy, self.timeout, timing)?;
+                let waited = block_on(beside, router, watch, policy, self.timeout, timing)?;
                 self.post.note_flushed(self.router.is_flushed());
-            }
-            run.end()
+                waited
+            };
+            (run.end(), compiled.is_short && waited == Waited::No)
         };
         if let Some(finding) = finding {
             self.choose_again(finding, watch);
             return self.run((place, tag), Exchanged::Nothing, user, watch, timing);
         }
         self.is_staging_flipped ^= compiled.program.flips_staging();
-        watch.finished(self.seq);
+        watch.finished(self.seq, is_short);
         Ok(())
     }
 
@@ -296,13 +297,13 @@ impl Core {
     ) -> Result<(), CallError> {
         let Self { router, wait_policy: policy, timeout, post, .. } = self;
         if post.is_idle() {
-            block_on(work, router, watch, policy, *timeout, Untimed)
+            block_on(work, router, watch, policy, *timeout, Untimed)?;
         } else {
             let beside = &mut Beside { work, post: &mut *post };
             block_on(beside, router, watch, policy, *timeout, Untimed)?;
             post.note_flushed(router.is_flushed());
-            Ok(())
         }
+        Ok(())
     }
 
     /// Performs the messages of a blocking call, while nothing else is under way. Blocks.

@@ -103,7 +103,7 @@ impl Core {
             })?;
             if progress == Progress::Done {
                 self.post.note_flushed(self.router.is_flushed());
-                watch.finished(self.seq);
+                watch.finished(self.seq, false);
             }
             return Ok(progress);
         };
@@ -126,7 +126,7 @@ impl Core {
         if progress == Progress::Done {
             self.is_staging_flipped ^= self.cache.latest().program.flips_staging();
             self.post.note_flushed(self.router.is_flushed());
-            watch.finished(self.seq);
+            watch.finished(self.seq, false);
             if self.profile.is_some() {
                 self.cache.forget_latest();
             }

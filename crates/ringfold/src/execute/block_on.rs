@@ -82,7 +82,7 @@ struct Driven<'w, W, T> {
 }
 
 /// Advances `work` until it is done and the transports have sent all of its bytes. Waits while
-/// nothing moves, for at most `timeout`.
+/// nothing moves, for at most `timeout`. Returns whether it waited.
 ///
 /// # Errors
 /// The job has failed, or the time is up. Peers no longer use memory of the work.
@@ -94,11 +94,11 @@ pub(crate) fn block_on(
     policy: &mut WaitPolicy,
     timeout: Duration,
     timing: impl Timing,
-) -> Result<(), CallError> {
+) -> Result<Waited, CallError> {
     work.lease(router);
     let mut driven = Driven { work, router, watch, timing };
     let outcome = match driven.advance() {
-        Ok(Progress::Done) if driven.is_flushed() => Ok(()),
+        Ok(Progress::Done) if driven.is_flushed() => Ok(Waited::No),
         Ok(_) => {
             let finished = finish(&mut driven, policy, timeout);
             watch.has_waited();
@@ -107,7 +107,7 @@ pub(crate) fn block_on(
         Err(error) => Err(error),
     };
     // The other ranks may have given the call up while this process was stopped.
-    let outcome = outcome.and_then(|()| watch.check_abort_after_pause());
+    let outcome = outcome.and_then(|waited| watch.check_abort_after_pause().map(|()| waited));
     if outcome.is_err() {
         // From here on only the caller uses its memory.
         router.withdraw();
@@ -116,23 +116,36 @@ pub(crate) fn block_on(
     outcome
 }
 
-/// The time for which a thread waits. Waits that end within the first spins are not counted.
+/// Whether a thread waited. Waits that end within the first spins do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Waited {
+    #[default]
+    No,
+    Yes,
+}
+
+/// The time for which a thread waits.
 #[derive(Default)]
-struct Wait(Option<u64>);
+struct Wait {
+    since: Option<u64>,
+    waited: Waited,
+}
 
 impl Wait {
     fn begin(&mut self) {
-        self.0.get_or_insert_with(ticks);
+        self.since.get_or_insert_with(ticks);
     }
 
     fn end(&mut self, driven: &impl Drive) {
-        if let Some(since) = self.0.take() {
+        if let Some(since) = self.since.take() {
+            self.waited = Waited::Yes;
             driven.watch().count_wait(since, ticks());
         }
     }
 }
 
 /// Drives until everything is done and sent. Waits while nothing moves, for at most `timeout`.
+/// Returns whether it waited.
 ///
 /// # Errors
 /// The job has failed, or the time is up.
@@ -140,7 +153,7 @@ pub(crate) fn finish(
     driven: &mut impl Drive,
     policy: &mut WaitPolicy,
     timeout: Duration,
-) -> Result<(), CallError> {
+) -> Result<Waited, CallError> {
     let (mut early_spins, mut early_yields) = (policy.early_spins(), policy.early_yields());
     let mut backoff = Backoff::default();
     let mut deadline = Deadline::new(timeout);
@@ -150,7 +163,7 @@ pub(crate) fn finish(
             Progress::Done if driven.is_flushed() => {
                 policy.learn(backoff.ended());
                 wait.end(driven);
-                return Ok(());
+                return Ok(wait.waited);
             }
             Progress::Done => {}
             Progress::Moved => {

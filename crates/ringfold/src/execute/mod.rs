@@ -21,7 +21,7 @@ use ringfold_transport::Window;
 use ringfold_types::Rank;
 use ringfold_types::limits::STAGING_BYTES;
 
-pub(crate) use self::block_on::{Drive, Work, block_on, finish, park_on};
+pub(crate) use self::block_on::{Drive, Waited, Work, block_on, finish, park_on};
 use self::buffer_map::BufferMap;
 pub(crate) use self::foreign::signals_foreign;
 use self::gather::Gather;

@@ -34,7 +34,7 @@ const DURATIONS: Family = (
     "ringfold_call_duration_seconds",
     "histogram",
     "seconds",
-    "Collective calls by duration. Calls that end in their first moment count as the shortest.",
+    "Collective calls by duration. Short calls that do not wait count as the shortest.",
 );
 pub(super) const SENT: Family =
     ("ringfold_sent_bytes", "counter", "bytes", "Bytes of messages that the process has sent.");

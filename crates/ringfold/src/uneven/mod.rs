@@ -223,7 +223,7 @@ impl Communicator {
             |core, watch| {
                 let tag = core.begin_messages(call, watch);
                 rounds(core, watch, tag)?;
-                watch.finished(core.seq);
+                watch.finished(core.seq, false);
                 Ok(())
             },
         )
