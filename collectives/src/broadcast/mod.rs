@@ -6,6 +6,7 @@ pub(crate) mod hierarchical;
 mod linear;
 mod scatter_allgather;
 mod single_copy;
+mod staged;
 
 use crate::algorithm::Algorithm;
 
@@ -14,6 +15,7 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     chain::ALGORITHM,
     scatter_allgather::ALGORITHM,
     linear::ALGORITHM,
+    staged::ALGORITHM,
     single_copy::ALGORITHM,
     hierarchical::ALGORITHM,
 ];

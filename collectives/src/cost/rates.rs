@@ -3,6 +3,7 @@
 
 use ringfold_topology::Layout;
 use ringfold_topology::prices::LinkPrice;
+use ringfold_types::Collective;
 
 use crate::algorithm::{Algorithm, Needs};
 
@@ -96,6 +97,7 @@ impl Rates {
     pub(super) fn within_host(&self, algorithm: &Algorithm, size: usize, steps: usize) -> LinkCost {
         let shares = match algorithm.needs {
             Needs::Windows => IN_WINDOWS,
+            Needs::Staging { .. } if algorithm.collective == Collective::Broadcast => FROM_ROOT,
             // One step means one turn for each piece.
             Needs::Staging { .. } if size == 2 && steps == 1 => SWAPPED,
             Needs::Staging { .. } if size > 2 => SIGNALLED,
@@ -147,6 +149,9 @@ const STAGED: Shares = Shares {
 
 /// More than two ranks that use staging buffers. A rank signals all others at once.
 const SIGNALLED: Shares = Shares { work: [[115, 90], [50, 100]], ..STAGED };
+
+/// Ranks that copy from the root's staging buffer what the root has copied there.
+const FROM_ROOT: Shares = Shares { byte: [100, 100], work: [[115, 90], [75, 100]], ..STAGED };
 
 /// Two ranks that swap staging buffers: each writes to lines that are in its caches already.
 const SWAPPED: Shares =

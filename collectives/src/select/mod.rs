@@ -123,7 +123,9 @@ fn choose(
         return Some(algorithm);
     }
     let estimated = |algorithm: &Algorithm| {
-        let suits = algorithm.suits(layout) && has_few_links(algorithm, layout);
+        let suits = algorithm.suits(layout)
+            && has_few_links(algorithm, layout)
+            && (!is_staged_broadcast(algorithm) || is_long_for_staging(question.call, layout));
         automatic(algorithm) && suits && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
@@ -181,6 +183,22 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
         return None;
     }
     Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_single_copy())
+}
+
+/// Bytes of the shortest broadcasts through a staging buffer. The root waits in each call until the
+/// others have begun it. By links it need not, so a row of short broadcasts is faster.
+const STAGED_BROADCAST_BYTES_MIN: usize = 128 * 1024;
+
+fn is_staged_broadcast(algorithm: &Algorithm) -> bool {
+    algorithm.collective == Collective::Broadcast && algorithm.needs_staging()
+}
+
+/// Whether its price may decide for a broadcast through a staging buffer. It was measured on ranks
+/// that share CPUs. Two ranks copy as often by their link.
+fn is_long_for_staging(call: &Call, layout: &Layout) -> bool {
+    let bytes = call.count.saturating_mul(call.data_type.bytes());
+    let shares_cpus = layout.occupancy().is_oversubscribed();
+    layout.size() > 2 && shares_cpus && bytes >= STAGED_BROADCAST_BYTES_MIN
 }
 
 /// Whether no rank needs links to more others than it should have. The data of an all-to-all go
