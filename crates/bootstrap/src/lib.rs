@@ -62,7 +62,7 @@ pub mod service;
 
 pub use arbiter::call_log::{CallLog, CallName, CallWindows, Finished, History, Logged};
 pub use arbiter::failure_cause::{
-    AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
+    AbsentRank, CallPosition, DifferingCall, FailureCause, Listed, RankList, RankOnHost,
 };
 pub use arbiter::{Action, Arbiter, FailureReport};
 pub use channel::socket::{listen_at, show_connections};

@@ -133,7 +133,7 @@ pub use requests::{
 };
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
-    Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
+    Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, Listed, RankList, RankOnHost,
     RegroupError,
 };
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};

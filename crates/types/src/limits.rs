@@ -149,17 +149,27 @@ pub const JOIN_NEWS_MS: u64 = 2_000;
 /// Bytes of the text that explains a failure to other ranks; longer texts are cut.
 pub const CAUSE_BYTES_MAX: usize = 1024;
 
+/// Bytes of the lists in a failure cause, or of missing ranks, in the messages to all ranks
+/// together. Lists end earlier where there are many ranks.
+pub const CAUSE_LISTS_BYTES: usize = 64 << 20;
+const _: () = assert!(CAUSE_LISTS_BYTES / RANKS_MAX >= CAUSE_BYTES_MAX);
+
 /// Time in milliseconds that every rank has to send its status after one has reported a failure,
-/// and 1 ms more for each 40 ranks.
+/// and 1 ms more for each 100 ranks.
 pub const ANSWER_MS: u64 = 500;
 
 /// Time in milliseconds that a rank with a broken link waits for the news that the peer has died.
 pub const LINK_GRACE_MS: u64 = 300;
 
 /// Time in milliseconds that a failure report may stay without an answer. After that the
-/// coordinator itself counts as silent.
+/// coordinator itself counts as silent. It is 2 ms more for each 100 ranks.
 pub const COORDINATOR_SILENCE_MS: u64 = 2_000;
 const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
+
+/// The same time for the report of a broken link: the network may be parted for a while, and lost
+/// packets arrive later by up to as long again.
+pub const PARTED_MS: u64 = 5_000;
+const _: () = assert!(PARTED_MS > COORDINATOR_SILENCE_MS);
 
 /// Time in milliseconds that a rank has to reconnect after its control connection broke. The death
 /// of a rank is noticed that much later.

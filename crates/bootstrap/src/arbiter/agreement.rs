@@ -2,7 +2,7 @@
 //! when no rank can have returned another.
 //!
 //! A rank that reported a failure waits for the cause. If the coordinator keeps silent for
-//! `limits::COORDINATOR_SILENCE_MS`, the rank states a cause by itself, returns it, and tells the
+//! `silence_ms`, the rank states a cause by itself, returns it, and tells the
 //! coordinator. Therefore the coordinator asks every waiting rank to hold on before it announces
 //! anything. A rank that holds on waits as long again. A cause that a rank has stated becomes the
 //! cause for all, even if the arbiter has found another.
@@ -16,11 +16,18 @@ use ringfold_types::{Rank, limits};
 
 use super::call_log::History;
 use super::failure_cause::FailureCause;
-use super::{Action, Arbiter, FailureReport};
+use super::{Action, Arbiter, FailureReport, more_ms};
+
+/// How long a rank of so many waits for a message of the coordinator before it states a cause.
+pub(crate) const fn silence_ms(size: usize) -> u64 {
+    limits::COORDINATOR_SILENCE_MS + 2 * more_ms(size)
+}
 
 /// The time after a hold request in which an announcement surely reaches ranks that hold on.
-const PROMISE_MS: u64 = limits::COORDINATOR_SILENCE_MS / 2;
-const _: () = assert!(limits::ANSWER_MS < PROMISE_MS);
+const fn promise_ms(size: usize) -> u64 {
+    silence_ms(size) / 2
+}
+const _: () = assert!(limits::ANSWER_MS < promise_ms(0));
 
 /// A step that the coordinator must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,17 +169,18 @@ impl Agreement {
         if self.is_over {
             return Vec::new();
         }
+        let size = self.arbiter.size();
         let Some(candidate) = &mut self.candidate else {
             let found = self.arbiter.tick(now_ms);
             return self.found(found, now_ms);
         };
         let waited_ms = now_ms.saturating_sub(candidate.since_ms);
-        if !candidate.open.is_empty() && waited_ms < limits::ANSWER_MS {
+        if !candidate.open.is_empty() && waited_ms < limits::ANSWER_MS + more_ms(size) {
             return Vec::new();
         }
         // Ranks that do not answer are stopped or cut off: they get the cause, or nothing. Ranks
         // that answered hold on for a limited time only.
-        if waited_ms > PROMISE_MS && !self.waiting.is_empty() {
+        if waited_ms > promise_ms(size) && !self.waiting.is_empty() {
             candidate.open.clone_from(&self.waiting);
             candidate.since_ms = now_ms;
             return vec![Step::Hold(self.waiting.iter().copied().collect())];
@@ -187,7 +195,7 @@ impl Agreement {
             _ if self.is_over => None,
             None => self.arbiter.deadline_ms(),
             Some(candidate) if candidate.open.is_empty() => Some(candidate.since_ms),
-            Some(candidate) => Some(candidate.since_ms + limits::ANSWER_MS),
+            Some(it) => Some(it.since_ms + limits::ANSWER_MS + more_ms(self.size())),
         }
     }
 
@@ -231,7 +239,7 @@ mod tests {
     use crate::arbiter::failure_cause::RankOnHost;
 
     fn silent_coordinator() -> FailureCause {
-        let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
+        let ranks = vec![RankOnHost { rank: Rank(0), host: None }].into();
         FailureCause::Silent { ranks, for_ms: limits::COORDINATOR_SILENCE_MS }
     }
 

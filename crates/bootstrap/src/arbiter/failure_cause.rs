@@ -1,9 +1,12 @@
 //! The failure cause as text: the one sentence that every surviving rank gets.
 
 use std::fmt;
+use std::ops::Deref;
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
+
+use crate::channel::frames::encode;
 
 /// Why the job failed. Every survivor gets the same cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +21,7 @@ pub enum FailureCause {
     /// off.
     Silent {
         /// The ranks that do not answer.
-        ranks: Vec<RankOnHost>,
+        ranks: Listed<RankOnHost>,
         /// How long they had to answer, in milliseconds.
         for_ms: u64,
     },
@@ -29,14 +32,14 @@ pub enum FailureCause {
         /// The call.
         call: String,
         /// The missing ranks, and where they are instead.
-        ranks: Vec<AbsentRank>,
+        ranks: Listed<AbsentRank>,
     },
     /// Ranks made different calls under the same number.
     Mismatch {
         /// The call's number.
         seq: u64,
         /// Each different call and the ranks that made it. The call of most ranks comes first.
-        calls: Vec<DifferingCall>,
+        calls: Listed<DifferingCall>,
     },
     /// A connection between two living ranks broke.
     Link {
@@ -77,7 +80,7 @@ pub enum FailureCause {
         call: String,
         /// The ranks that have not finished it.
         #[serde(with = "ranks")]
-        ranks: Vec<Rank>,
+        ranks: Listed<Rank>,
     },
     /// A rank aborted.
     Aborted {
@@ -99,8 +102,9 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The ranks to inspect first. For a mismatch, they are the minority. For a link, a message or
-    /// tags, they are both ends. A revoked communicator has none.
+    /// The ranks to inspect first, of those that the cause lists. For a mismatch, they are the
+    /// minority. For a link, a message or tags, they are both ends. A revoked communicator has
+    /// none.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
@@ -113,9 +117,125 @@ impl FailureCause {
             Self::Link { from, to, .. }
             | Self::Message { from, to, .. }
             | Self::Tags { from, to, .. } => vec![from.rank, to.rank],
-            Self::Stalled { ranks, .. } => ranks.clone(),
+            Self::Stalled { ranks, .. } => ranks.to_vec(),
             Self::Revoked { .. } => Vec::new(),
         }
+    }
+
+    /// Shortens the lists so that together they take about `limits::CAUSE_LISTS_BYTES` in the
+    /// messages to so many ranks.
+    pub(crate) fn shorten(&mut self, size: usize) {
+        let mut room = list_room(size);
+        match self {
+            Self::Silent { ranks, .. } => ranks.shorten(room),
+            Self::Absent { ranks, .. } => ranks.shorten(room),
+            Self::Stalled { ranks, .. } => ranks.shorten_runs(room),
+            Self::Mismatch { calls, .. } => {
+                for call in &mut calls.first {
+                    call.ranks.shorten_runs(room / 2);
+                    room = room.saturating_sub(encode(call).len());
+                }
+                calls.shorten(list_room(size));
+            }
+            Self::Died { .. }
+            | Self::Link { .. }
+            | Self::Message { .. }
+            | Self::Tags { .. }
+            | Self::Aborted { .. }
+            | Self::Revoked { .. }
+            | Self::Left { .. } => {}
+        }
+    }
+}
+
+/// The bytes of lists in a message to each of so many ranks.
+pub(crate) const fn list_room(size: usize) -> usize {
+    limits::CAUSE_LISTS_BYTES / if size == 0 { 1 } else { size }
+}
+
+/// The first items of a list, and the number of the others. A list that all ranks get is shorter
+/// where there are many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed<T> {
+    first: Vec<T>,
+    others: usize,
+}
+
+impl<T> Listed<T> {
+    /// The number of items that are not listed.
+    #[must_use]
+    pub const fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Keeps so many items, and at least one.
+    fn keep(&mut self, items: usize) {
+        let items = items.max(1);
+        self.others += self.first.len().saturating_sub(items);
+        self.first.truncate(items);
+    }
+}
+
+impl<T: Serialize> Listed<T> {
+    /// Keeps the items that take so many bytes, and at least one.
+    fn shorten(&mut self, mut room: usize) {
+        let fits = |item: &&T| {
+            let left = room.checked_sub(encode(item).len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let items = self.first.iter().take_while(fits).count();
+        self.keep(items);
+    }
+}
+
+impl Listed<Rank> {
+    /// Keeps the runs of ranks that take so many bytes, and at least one.
+    pub(crate) fn shorten_runs(&mut self, room: usize) {
+        const RUN_BYTES: usize = 6;
+        let kept = runs(&self.first).take((room / RUN_BYTES).max(1));
+        let ranks = kept.map(<[Rank]>::len).sum();
+        self.keep(ranks);
+    }
+}
+
+impl<T> From<Vec<T>> for Listed<T> {
+    fn from(first: Vec<T>) -> Self {
+        Self { first, others: 0 }
+    }
+}
+
+impl<T> FromIterator<T> for Listed<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Vec::from_iter(items).into()
+    }
+}
+
+impl<T> Deref for Listed<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.first
+    }
+}
+
+/// As in `rank 1; rank 7 and 12 others`.
+impl<T: fmt::Display> fmt::Display for Listed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, item) in self.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "; " };
+            write!(f, "{comma}{item}")?;
+        }
+        others(f, self.others)
+    }
+}
+
+/// Adds the number of items that a list lacks.
+fn others(f: &mut fmt::Formatter<'_>, others: usize) -> fmt::Result {
+    match others {
+        0 => Ok(()),
+        1 => f.write_str(" and 1 other"),
+        _ => write!(f, " and {others} others"),
     }
 }
 
@@ -124,18 +244,13 @@ impl fmt::Display for FailureCause {
         match self {
             Self::Died { who } => write!(f, "the process of {who} is gone"),
             Self::Silent { ranks, for_ms } => {
-                joined(f, ranks)?;
-                let verb = if ranks.len() == 1 { "does" } else { "do" };
-                write!(f, " {verb} not answer (asked {for_ms} ms ago): stopped or cut off")
+                let verb = if ranks.len() + ranks.others() == 1 { "does" } else { "do" };
+                write!(f, "{ranks} {verb} not answer (asked {for_ms} ms ago): stopped or cut off")
             }
             Self::Absent { seq, call, ranks } => {
-                write!(f, "not every rank has entered {call} #{seq}: ")?;
-                joined(f, ranks)
+                write!(f, "not every rank has entered {call} #{seq}: {ranks}")
             }
-            Self::Mismatch { seq, calls } => {
-                write!(f, "ranks differ in call #{seq}: ")?;
-                joined(f, calls)
-            }
+            Self::Mismatch { seq, calls } => write!(f, "ranks differ in call #{seq}: {calls}"),
             Self::Link { from, to, cause } => {
                 write!(f, "the connection from {from} to {to} failed: {cause}")
             }
@@ -152,7 +267,7 @@ impl fmt::Display for FailureCause {
                 if ranks.is_empty() {
                     return f.write_str("all are through with it by now");
                 }
-                write!(f, "{} still inside", RankList(ranks))
+                write!(f, "{} still inside", ListedRanks(ranks))
             }
             Self::Aborted { who, reason } => write!(f, "{who} gave up: {reason}"),
             Self::Revoked { who } => write!(f, "{who} revoked the communicator"),
@@ -231,12 +346,23 @@ pub struct DifferingCall {
     pub call: String,
     /// The ranks that made it.
     #[serde(with = "ranks")]
-    pub ranks: Vec<Rank>,
+    pub ranks: Listed<Rank>,
 }
 
 impl fmt::Display for DifferingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} called {}", RankList(&self.ranks), self.call)
+        write!(f, "{} called {}", ListedRanks(&self.ranks), self.call)
+    }
+}
+
+/// As in `ranks 0-2, 5 and 12 others`.
+pub(crate) struct ListedRanks<'a>(pub(crate) &'a Listed<Rank>);
+
+impl fmt::Display for ListedRanks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ranks) = self;
+        RankList(ranks).fmt(f)?;
+        others(f, ranks.others)
     }
 }
 
@@ -247,8 +373,7 @@ pub struct RankList<'a>(pub &'a [Rank]);
 impl fmt::Display for RankList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() == 1 { "rank " } else { "ranks " })?;
-        let runs = self.0.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0));
-        for (i, run) in runs.enumerate() {
+        for (i, run) in runs(self.0).enumerate() {
             let comma = if i == 0 { "" } else { ", " };
             match run {
                 [first, .., last] => write!(f, "{comma}{first}-{last}")?,
@@ -260,11 +385,9 @@ impl fmt::Display for RankList<'_> {
     }
 }
 
-fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
-    items.iter().enumerate().try_for_each(|(i, item)| {
-        let comma = if i == 0 { "" } else { "; " };
-        write!(f, "{comma}{item}")
-    })
+/// Splits ranks in growing order into runs without a gap.
+fn runs(ranks: &[Rank]) -> impl Iterator<Item = &[Rank]> {
+    ranks.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0))
 }
 
 /// Encodes a `Rank` for the wire. The crate of `Rank` has no dependencies, so it has no serde.
@@ -281,23 +404,42 @@ mod rank {
     }
 }
 
-/// Encodes ranks for the wire.
-mod ranks {
-    use ringfold_types::Rank;
-    use serde::{Deserialize, Deserializer, Serializer};
+/// Encodes listed ranks for the wire, as the first rank of each run and the number of those behind
+/// it.
+pub(crate) mod ranks {
+    use ringfold_types::{Rank, limits};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(ranks: &[Rank], s: S) -> Result<S::Ok, S::Error> {
-        s.collect_seq(ranks.iter().map(|r| r.0))
+    use super::{Listed, runs};
+
+    type Runs = (Vec<(u32, u32)>, usize);
+
+    pub(crate) fn serialize<S: Serializer>(it: &Listed<Rank>, s: S) -> Result<S::Ok, S::Error> {
+        let run = |run: &[Rank]| match run {
+            [Rank(first), .., Rank(last)] => (*first, last - first),
+            [Rank(only)] => (*only, 0),
+            [] => (0, 0),
+        };
+        let runs: Runs = (runs(&it.first).map(run).collect(), it.others);
+        runs.serialize(s)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Rank>, D::Error> {
-        Vec::<u32>::deserialize(d).map(|ranks| ranks.into_iter().map(Rank).collect())
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Listed<Rank>, D::Error> {
+        let (runs, others) = Runs::deserialize(d)?;
+        let count = runs.iter().map(|(_, behind)| *behind as usize + 1).sum::<usize>();
+        if count > limits::RANKS_MAX {
+            return Err(D::Error::custom("more ranks than there may be"));
+        }
+        let run = |(first, behind): (u32, u32)| first..=first.saturating_add(behind);
+        Ok(Listed { first: runs.into_iter().flat_map(run).map(Rank).collect(), others })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::frames::decode;
 
     #[test]
     fn rank_lists_are_short() {
@@ -307,5 +449,95 @@ mod tests {
         assert_eq!(list(&[3]), "rank 3");
         assert_eq!(list(&[0, 1, 2, 5, 7, 8]), "ranks 0-2, 5, 7-8");
         assert_eq!(list(&[u32::MAX, 0]), format!("ranks {}, 0", u32::MAX));
+    }
+
+    /// Causes with many ranks in every list, none of them beside another.
+    fn long_causes(size: u32) -> Vec<FailureCause> {
+        let every = |step: usize| (0..size).step_by(step).map(Rank);
+        let on_host = |rank: Rank| RankOnHost { rank, host: Some(format!("node{:05}", rank.0)) };
+        let call = |i: u32| format!("allreduce [f32 x {i}, sum]");
+        let absent = |rank: Rank| AbsentRank {
+            who: on_host(rank),
+            position: CallPosition::Inside { seq: 7, call: call(rank.0) },
+        };
+        let differing = |ranks: Vec<Rank>| {
+            let call = call(ranks[0].0);
+            DifferingCall { call, ranks: ranks.into() }
+        };
+        vec![
+            FailureCause::Silent { ranks: every(2).map(on_host).collect(), for_ms: 500 },
+            FailureCause::Absent { seq: 7, call: call(0), ranks: every(2).map(absent).collect() },
+            FailureCause::Stalled { seq: 7, call: call(0), ranks: every(2).collect() },
+            FailureCause::Mismatch {
+                seq: 7,
+                calls: (0..2)
+                    .map(|odd| differing(every(2).map(|it| Rank(it.0 + odd)).collect()))
+                    .collect(),
+            },
+            FailureCause::Mismatch {
+                seq: 7,
+                calls: every(1).map(|rank| differing(vec![rank])).collect(),
+            },
+        ]
+    }
+
+    #[test]
+    fn lists_of_a_cause_do_not_grow_with_the_square_of_the_ranks() {
+        for size in [2, 64, 1_024, 48_894, 65_536] {
+            for whole in long_causes(size) {
+                let mut cause = whole.clone();
+                cause.shorten(size as usize);
+                assert_eq!(decode(&encode(&cause)), Some(cause.clone()));
+                let bytes = encode(&cause).len() * size as usize;
+                assert!(bytes <= 100_000_000, "{size} ranks get {bytes} bytes: {cause}");
+                // Where there are few ranks the lists are whole.
+                if size <= 1_024 {
+                    assert_eq!(cause, whole);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shortened_lists_say_how_many_they_leave_out() {
+        let mut texts = long_causes(65_536).into_iter().map(|mut cause| {
+            cause.shorten(65_536);
+            cause.to_string()
+        });
+        let silent = texts.next().unwrap();
+        assert!(
+            silent.starts_with("rank 0 (host node00000); rank 2 (host node00002); "),
+            "{silent}"
+        );
+        let ends = " others do not answer (asked 500 ms ago): stopped or cut off";
+        assert!(silent.ends_with(ends), "{silent}");
+        let absent = texts.next().unwrap();
+        assert!(absent.ends_with(" others") && absent.contains("; rank 2 (host"), "{absent}");
+        let stalled = texts.next().unwrap();
+        assert!(stalled.ends_with(" others still inside"), "{stalled}");
+        let two = texts.next().unwrap();
+        let [both, odd] = ["called allreduce [f32 x 0, sum]; ranks 1, 3, 5, ", "f32 x 1, sum]"];
+        assert!(two.contains(both) && two.ends_with(odd), "{two}");
+        let all_differ = texts.next().unwrap();
+        assert!(all_differ.ends_with(" others"), "{all_differ}");
+        // Each rank of a list is listed or counted.
+        let ranks: Listed<Rank> = (0..9).step_by(2).map(Rank).collect();
+        let mut some = ranks.clone();
+        some.shorten_runs(13);
+        assert_eq!(ListedRanks(&some).to_string(), "ranks 0, 2 and 3 others");
+        let mut most = ranks;
+        most.shorten_runs(24);
+        assert_eq!(ListedRanks(&most).to_string(), "ranks 0, 2, 4, 6 and 1 other");
+    }
+
+    #[test]
+    fn runs_of_more_ranks_than_there_may_be_are_refused() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Sent(#[serde(with = "ranks")] Listed<Rank>);
+        let of = |runs: Vec<(u32, u32)>| decode::<Sent>(&encode(&(runs, 0_usize)));
+        assert_eq!(of(vec![(3, 1), (9, 0)]), Some(Sent([3, 4, 9].map(Rank).into_iter().collect())));
+        assert_eq!(of(vec![(0, 65_536)]), None);
+        assert_eq!(of(vec![(0, 65_535), (7, 0)]), None);
+        assert_eq!(of(vec![(0, u32::MAX); 9]), None);
     }
 }

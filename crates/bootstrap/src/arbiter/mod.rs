@@ -13,7 +13,7 @@ use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use call_log::{History, Logged};
-use failure_cause::{AbsentRank, CallPosition, DifferingCall, FailureCause, RankOnHost};
+use failure_cause::{AbsentRank, CallPosition, DifferingCall, FailureCause, Listed, RankOnHost};
 
 pub(crate) mod agreement;
 pub(crate) mod call_log;
@@ -22,7 +22,12 @@ pub(crate) mod failure_cause;
 /// How often the coordinator checks an open inquiry until its time is over.
 const TICKS: u64 = 4;
 /// The ranks that rank 0 can ask and hear in a millisecond.
-const RANKS_PER_MS: u64 = 40;
+const RANKS_PER_MS: u64 = 100;
+
+/// The milliseconds by which rank 0 takes longer for so many ranks than for few.
+pub(crate) const fn more_ms(size: usize) -> u64 {
+    size as u64 / RANKS_PER_MS
+}
 
 /// A failure report of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +117,7 @@ impl Inquiry {
     }
 
     fn tick_ms(&self) -> u64 {
-        (limits::ANSWER_MS + self.answers.len() as u64 / RANKS_PER_MS) / TICKS
+        (limits::ANSWER_MS + more_ms(self.answers.len())) / TICKS
     }
 
     /// Whether the ranks have had their time to answer. A late tick counts like a punctual one,
@@ -266,7 +271,7 @@ impl Arbiter {
         if self.done || !self.is_present(rank) {
             return None;
         }
-        self.announce(FailureCause::Silent { ranks: vec![self.who(rank)], for_ms })
+        self.announce(FailureCause::Silent { ranks: vec![self.who(rank)].into(), for_ms })
     }
 
     /// Time has passed.
@@ -393,32 +398,33 @@ impl Arbiter {
     }
 
     fn mismatch(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
-        let mut calls: Vec<(&Logged, DifferingCall)> = Vec::new();
+        let mut calls: Vec<(&Logged, String, Vec<Rank>)> = Vec::new();
         let by_algorithm = evidence.entered.windows(2).all(|p| p[0].1.words == p[1].1.words);
         let same = |a: &Logged, b: &Logged| {
             a.words == b.words && (!by_algorithm || a.algorithm == b.algorithm)
         };
         for &(rank, logged) in &evidence.entered {
-            if let Some((_, known)) = calls.iter_mut().find(|(first, _)| same(first, logged)) {
-                known.ranks.push(rank);
+            if let Some((.., ranks)) = calls.iter_mut().find(|(first, ..)| same(first, logged)) {
+                ranks.push(rank);
                 continue;
             }
             let mut call = logged.text();
             if by_algorithm {
                 call.push_str(&format!(" {}", logged.way()));
             }
-            calls.push((logged, DifferingCall { call, ranks: vec![rank] }));
+            calls.push((logged, call, vec![rank]));
         }
         if calls.len() < 2 {
             return None;
         }
-        let mut calls: Vec<DifferingCall> = calls.into_iter().map(|(_, call)| call).collect();
-        calls.sort_by_key(|call| std::cmp::Reverse(call.ranks.len()));
-        Some(FailureCause::Mismatch { seq: evidence.seq?, calls })
+        calls.sort_by_key(|(.., ranks)| std::cmp::Reverse(ranks.len()));
+        let calls = calls.into_iter();
+        let calls = calls.map(|(_, call, ranks)| DifferingCall { call, ranks: ranks.into() });
+        Some(FailureCause::Mismatch { seq: evidence.seq?, calls: calls.collect() })
     }
 
     fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<FailureCause> {
-        let ranks: Vec<RankOnHost> = evidence.silent.iter().map(|r| self.who(*r)).collect();
+        let ranks: Listed<RankOnHost> = evidence.silent.iter().map(|r| self.who(*r)).collect();
         (!ranks.is_empty()).then_some(FailureCause::Silent { ranks, for_ms })
     }
 
@@ -427,7 +433,7 @@ impl Arbiter {
             who: self.who(*rank),
             position: position.clone(),
         };
-        let ranks: Vec<AbsentRank> = evidence.absent.iter().map(absent).collect();
+        let ranks: Listed<AbsentRank> = evidence.absent.iter().map(absent).collect();
         let seq = evidence.seq?;
         (!ranks.is_empty()).then(|| FailureCause::Absent { seq, call: evidence.call(), ranks })
     }
@@ -460,8 +466,9 @@ impl Arbiter {
         Some(FailureCause::Tags { seq: evidence.seq?, call: evidence.call(), from, to })
     }
 
-    fn announce(&mut self, cause: FailureCause) -> Option<Action> {
+    fn announce(&mut self, mut cause: FailureCause) -> Option<Action> {
         self.done = true;
+        cause.shorten(self.size());
         Some(Action::Announce(cause))
     }
 

@@ -130,7 +130,7 @@ fn a_stopped_arbiter_accuses_no_rank_that_its_question_has_not_reached() {
     let silent = failure_cause(tick_until_a_failure_cause(&mut asked()));
     let waited_ms = stopped_for_ms + limits::ANSWER_MS - limits::ANSWER_MS / TICKS;
     let who = RankOnHost { rank: Rank(2), host: Some("h1".into()) };
-    assert_eq!(silent, FailureCause::Silent { ranks: vec![who], for_ms: waited_ms });
+    assert_eq!(silent, FailureCause::Silent { ranks: vec![who].into(), for_ms: waited_ms });
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn everyone_inside_is_a_stall() {
 fn a_rank_far_beyond_the_call_is_not_absent() {
     let answers = [history(&[(7, 8, false)]), history(&[(100, 8, false)])];
     let cause = decided(&mut arbiter(2), overdue(7), &answers);
-    assert!(matches!(cause, FailureCause::Stalled { ranks, .. } if ranks == [Rank(0)]));
+    assert!(matches!(cause, FailureCause::Stalled { ranks, .. } if *ranks == [Rank(0)]));
 }
 
 #[test]

@@ -48,6 +48,42 @@ pub(crate) struct Authenticated {
     pub(crate) first: Vec<u8>,
     /// The index of the greeting and secret by which it came.
     pub(crate) by: usize,
+    /// The thread that serves its socket.
+    pub(crate) home: Home,
+}
+
+/// A thread with sockets of its own. One that helps an acceptor ends with the last clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) handle: Handle,
+    stays: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Home {
+    /// The thread of the runtime that calls this.
+    pub(crate) fn here() -> Self {
+        Self { handle: Handle::current(), stays: None }
+    }
+
+    /// A new thread.
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stays, until) = oneshot::channel::<()>();
+        let name = thread::Builder::new().name("ringfold-help".into());
+        name.spawn(move || runtime.block_on(until).unwrap_or_default())?;
+        Ok(Self { handle, stays: Some(Arc::new(stays)) })
+    }
+
+    /// Moves a socket from the acceptor's thread to this one.
+    fn adopt(&self, stream: TcpStream) -> io::Result<TcpStream> {
+        if self.stays.is_none() {
+            return Ok(stream);
+        }
+        let stream = stream.into_std()?;
+        let _entered = self.handle.enter();
+        TcpStream::from_std(stream)
+    }
 }
 
 /// Sends every proven connection to `peers`, until the receiver is dropped. There are so many
@@ -63,7 +99,7 @@ pub(crate) async fn accept(
 }
 
 /// As `accept`, for peers that share any of these greetings and secrets. So many threads help with
-/// the handshakes, if the system starts them.
+/// the handshakes, if the system starts them, and serve the sockets from then on.
 pub(crate) async fn accept_any(
     slots: usize,
     helpers: usize,
@@ -72,16 +108,21 @@ pub(crate) async fn accept_any(
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
-    let helpers = (0..helpers).map_while(|_| Helper::start().ok()).collect();
+    let mut homes: Vec<Home> = (0..helpers).map_while(|_| Home::start().ok()).collect();
+    if homes.is_empty() {
+        homes.push(Home::here());
+    }
     let (handshakes, taken) = (JoinSet::new(), Vec::new());
-    let mut unproven = Unproven { max: slots, helpers, next: 0, handshakes, slots: taken };
+    let mut unproven = Unproven { max: slots, homes, handshakes, slots: taken };
     let shared: Arc<[_]> = shared.into();
     let mut failures = 0_u32;
     loop {
         let (is_full, next_expiry) = (unproven.is_full(), unproven.next_expiry());
         tokio::select! {
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok((stream, from)) => unproven.add(stream, from, &shared),
+                Ok((stream, from)) => if let Err(e) = unproven.add(stream, from, &shared) {
+                    turned_away.note(from, &e.into());
+                },
                 Err(e) => {
                     failures = failures.saturating_add(1);
                     if failures.is_power_of_two() {
@@ -110,29 +151,11 @@ pub(crate) async fn accept_any(
     }
 }
 
-/// A thread that performs handshakes. It ends when this is dropped.
-struct Helper {
-    handle: Handle,
-    _stays: oneshot::Sender<()>,
-}
-
-impl Helper {
-    fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_time().build()?;
-        let handle = runtime.handle().clone();
-        let (stays, until) = oneshot::channel::<()>();
-        let name = thread::Builder::new().name("ringfold-join".into());
-        name.spawn(move || runtime.block_on(until).unwrap_or_default())?;
-        Ok(Self { handle, _stays: stays })
-    }
-}
-
 /// The unproven connections. Dropping this closes them.
 struct Unproven {
     max: usize,
-    helpers: Vec<Helper>,
-    /// The helper whose turn it is.
-    next: usize,
+    /// The threads that serve them. The next one goes to the second.
+    homes: Vec<Home>,
     handshakes: JoinSet<(SocketAddr, Result<Authenticated, HandshakeError>)>,
     slots: Vec<Slot>,
 }
@@ -149,21 +172,26 @@ impl Unproven {
         self.slots.len() >= self.max
     }
 
-    fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<[(Greeting, Secret)]>) {
+    fn add(
+        &mut self,
+        stream: TcpStream,
+        from: SocketAddr,
+        shared: &Arc<[(Greeting, Secret)]>,
+    ) -> io::Result<()> {
+        self.homes.rotate_left(1);
+        let Some(home) = self.homes.first().cloned() else { return Ok(()) };
+        let (stream, handle) = (home.adopt(stream)?, home.handle.clone());
         let (shared, is_opened) = (Arc::clone(shared), Arc::new(AtomicBool::new(false)));
         let opened = Arc::clone(&is_opened);
         let handshake = async move {
             let bound = Duration::from_millis(limits::HANDSHAKE_MS);
-            let received = timeout(bound, receive(stream, from, &shared, &opened)).await;
+            let received = timeout(bound, receive(stream, from, &shared, &opened, home)).await;
             let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
             (from, received.unwrap_or_else(late))
         };
-        self.next = self.next.wrapping_add(1);
-        let task = match self.helpers.get(self.next % self.helpers.len().max(1)) {
-            Some(helper) => self.handshakes.spawn_on(handshake, &helper.handle),
-            None => self.handshakes.spawn(handshake),
-        };
+        let task = self.handshakes.spawn_on(handshake, &handle);
         self.slots.push(Slot { from, since: Instant::now(), is_opened, task });
+        Ok(())
     }
 
     /// When the acceptor may take the next slot away, if all are taken until then.
@@ -197,6 +225,7 @@ async fn receive(
     from: SocketAddr,
     shared: &[(Greeting, Secret)],
     is_opened: &AtomicBool,
+    home: Home,
 ) -> Result<Authenticated, HandshakeError> {
     socket::tune(&stream)?;
     let ends = [stream.local_addr()?, from];
@@ -207,7 +236,7 @@ async fn receive(
     let first = channel.reader.next().await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     channel.reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
-    Ok(Authenticated { channel, first, by })
+    Ok(Authenticated { channel, first, by, home })
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use ringfold_types::limits;
+use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use super::local_process::LocalProcess;
 use crate::arbiter::FailureReport;
 use crate::arbiter::call_log::History;
-use crate::arbiter::failure_cause::FailureCause;
+use crate::arbiter::failure_cause::{FailureCause, Listed, ranks};
 use crate::regroup::witness::Mark;
 
 /// A message from a rank to the coordinator.
@@ -184,7 +184,11 @@ pub(crate) enum Refusal {
     /// The rank is not below the size, or its peer information is too long.
     Invalid,
     /// These ranks had not joined in time. Rejected connections may explain it.
-    Missing { ranks: Vec<u32>, turned_away: String },
+    Missing {
+        #[serde(with = "ranks")]
+        ranks: Listed<Rank>,
+        turned_away: String,
+    },
     /// This rank joined and went away before all had joined.
     Lost { rank: u32 },
     /// This rank cannot join, for this reason.

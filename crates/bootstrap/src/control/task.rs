@@ -20,6 +20,7 @@ use super::reconnect::ReturnPath;
 use super::relay::Branch;
 use super::runtime::ControlRuntime;
 use crate::arbiter::FailureReport;
+use crate::arbiter::agreement::silence_ms;
 use crate::arbiter::failure_cause::{FailureCause, RankOnHost};
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
@@ -32,8 +33,8 @@ const RETURNS_MAX: u32 = 16;
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
 /// How long a goodbye may take to a coordinator that is the cause of the failure.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long a rank that reported a failure waits for a message of the coordinator.
-const SILENCE: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
+/// How long a rank whose link broke waits for a message of the coordinator.
+const PARTED: Duration = Duration::from_millis(limits::PARTED_MS);
 
 /// The caller's side: a handle on the control task.
 #[derive(Debug)]
@@ -217,6 +218,8 @@ pub(crate) async fn serve(
     branch: Option<Branch>,
 ) {
     let CommandQueue { mut commands, exchanged, _ends } = orders;
+    let size = branch.as_ref().map_or(0, |branch| branch.fetcher.size);
+    let silence = Duration::from_millis(silence_ms(size));
     let mut task = ControlTask {
         rank,
         state,
@@ -227,6 +230,7 @@ pub(crate) async fn serve(
         exchanges: 0,
         fetching: JoinSet::new(),
         cause_wait: CauseWait::Unlimited,
+        silence,
         unacknowledged: Vec::new(),
         callers: Vec::new(),
         returning: JoinSet::new(),
@@ -266,6 +270,8 @@ struct ControlTask {
     /// The task that fetches the result of the exchange of that number.
     fetching: JoinSet<io::Result<Vec<u8>>>,
     cause_wait: CauseWait,
+    /// How long that wait may last without a message of the coordinator.
+    silence: Duration,
     /// Messages that the rank sends again on a new connection.
     unacknowledged: Vec<ToCoordinator>,
     /// Callers that wait to catch up until there is a connection again.
@@ -378,14 +384,14 @@ impl ControlTask {
         match decode(&bytes) {
             Some(FromCoordinator::Hold) => {
                 if self.state.failure_cause().is_none() {
-                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
+                    self.wait_for_cause();
                     self.send(ToCoordinator::Holds);
                 }
             }
             Some(FromCoordinator::Ask) => {
                 // Rank 0 is not silent. It may have to read the answers of many ranks.
                 if self.cause_wait != CauseWait::Unlimited {
-                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
+                    self.wait_for_cause();
                 }
                 self.send(ToCoordinator::Answer(self.state.calls.history()))
             }
@@ -435,7 +441,11 @@ impl ControlTask {
             CoordinatorState::Connected | CoordinatorState::Reconnecting => {
                 let is_first = self.cause_wait == CauseWait::Unlimited;
                 if is_first && self.state.failure_cause().is_none() && self.rank != Rank(0) {
-                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
+                    // The network may be parted for a while, also from rank 0.
+                    if let FailureReport::Link { .. } = report {
+                        self.silence = self.silence.max(PARTED);
+                    }
+                    self.wait_for_cause();
                 }
                 self.send(ToCoordinator::Report(report));
             }
@@ -453,6 +463,10 @@ impl ControlTask {
             }),
             CoordinatorState::Lost => {}
         }
+    }
+
+    fn wait_for_cause(&mut self) {
+        self.cause_wait = CauseWait::Until(Instant::now() + self.silence);
     }
 
     /// The coordinator has been silent for too long. This rank returns that, so it becomes the
@@ -635,7 +649,7 @@ async fn outcome<T: 'static>(tasks: &mut JoinSet<io::Result<T>>) -> io::Result<T
 /// The failure cause of every rank whose coordinator does not answer. It does not depend on how the
 /// rank noticed, so it is the same on all.
 fn silent_coordinator() -> FailureCause {
-    let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
+    let ranks = vec![RankOnHost { rank: Rank(0), host: None }].into();
     FailureCause::Silent { ranks, for_ms: limits::COORDINATOR_SILENCE_MS }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::instrument::WithSubscriber;
 
 use crate::arbiter::cut;
-use crate::arbiter::failure_cause::RankList;
+use crate::arbiter::failure_cause::{Listed, RankList, list_room};
 use crate::channel::acceptor::Authenticated;
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
@@ -152,10 +152,10 @@ impl Coordinator {
                     if let Some(rank) = gone.filter(|_| expiry < queue.deadline) {
                         return Err(Refusal::Lost { rank });
                     }
-                    return Err(Refusal::Missing {
-                        ranks: self.missing(),
-                        turned_away: queue.turned_away.explanation(),
-                    });
+                    let mut ranks: Listed<_> = self.missing().into_iter().map(Rank).collect();
+                    ranks.shorten_runs(list_room(self.hosts.len()));
+                    let turned_away = queue.turned_away.explanation();
+                    return Err(Refusal::Missing { ranks, turned_away });
                 }
                 () = sleep_until(warn_at) => {
                     self.warn_of_missing(queue);
@@ -213,13 +213,13 @@ impl Coordinator {
     }
 
     fn admit(&mut self, peer: Authenticated, turned_away: &TurnedAway) {
-        let Authenticated { channel, first, .. } = peer;
+        let Authenticated { channel, first, home, .. } = peer;
         let Channel { mut reader, mut writer, peer: from, .. } = channel;
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
                 None => {
                     tracing::debug!("rank {} joined from {from}", request.rank);
-                    let link = self.connect(request.rank, reader, writer);
+                    let link = self.connect(request.rank, (reader, writer), home);
                     return self.seat(request, from.ip(), link);
                 }
                 Some(refusal) => {
@@ -239,6 +239,7 @@ impl Coordinator {
             if writer.send(&refused).await.is_ok() && timeout(FLUSH, reader.next()).await.is_err() {
                 tracing::debug!("{from} does not close its refused connection");
             }
+            drop(home);
         });
     }
 

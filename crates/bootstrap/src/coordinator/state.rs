@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::arbiter::cut;
+use crate::channel::acceptor::Home;
 use crate::channel::frames::{Reader, Writer};
 use crate::channel::frames::{decode, encode};
 use crate::control::inbound::{Inbound, Mark, receive};
@@ -254,18 +255,21 @@ impl Coordinator {
         (coordinator, ControlStream { incoming, outgoing, mark, return_path: None, _tasks: tasks })
     }
 
-    /// Serves the connection of a rank.
+    /// Serves the connection of a rank on the thread of its socket.
     pub(super) fn connect(
         &mut self,
         rank: u32,
-        reader: Reader<OwnedReadHalf>,
-        mut writer: Writer<OwnedWriteHalf>,
+        (reader, mut writer): (Reader<OwnedReadHalf>, Writer<OwnedWriteHalf>),
+        home: Home,
     ) -> RankLink {
         self.connections += 1;
         let connection = self.connections;
         let (outbox, mut inbox) = mpsc::unbounded_channel();
         let (mark, marks) = mpsc::unbounded_channel();
-        self.writers.spawn(async move {
+        // The thread stays for as long as one of these tasks.
+        let (handle, stays) = (home.handle.clone(), home.clone());
+        let write = async move {
+            let _home = home;
             while let Some(next) = inbox.recv().await {
                 if let Incoming::Message(bytes) = next
                     && writer.send(&bytes).await.is_err()
@@ -275,9 +279,11 @@ impl Coordinator {
             }
             // Errors do not matter: a rank that is gone needs no close.
             writer.close().await.unwrap_or_default();
-        });
+        };
+        self.writers.spawn_on(write, &handle);
         let event_tx = self.event_tx.clone();
-        self.readers.spawn(receive(reader, marks, async move |inbound| {
+        let read = receive(reader, marks, async move |inbound| {
+            let _home = &stays;
             let closed = |is_cut| Event::Closed { rank, connection, is_cut };
             let event = match inbound {
                 Inbound::Message(bytes) => {
@@ -288,7 +294,8 @@ impl Coordinator {
                 Inbound::Mark(mark) => Event::CaughtUp(mark),
             };
             event_tx.send(event).await.is_ok()
-        }));
+        });
+        self.readers.spawn_on(read, &handle);
         RankLink { connection, outbox, marks: Some(mark) }
     }
 

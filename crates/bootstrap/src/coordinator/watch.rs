@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::next_ended;
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
 use crate::arbiter::agreement::{Agreement, Step};
-use crate::arbiter::{Arbiter, FailureReport, cut};
+use crate::arbiter::{Arbiter, FailureReport, cut, more_ms};
+use crate::channel::acceptor::Home;
 use crate::channel::connect::Channel;
 use crate::channel::frames::encode;
 use crate::channel::socket;
@@ -24,8 +25,11 @@ use crate::control::task::Incoming;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
 
-/// How long the coordinator waits for a connection that never rests, before it decides.
-const DRAIN_MAX: Duration = Duration::from_millis(100);
+/// How long the coordinator of so many ranks waits for a connection that never rests, before it
+/// decides.
+const fn drain_max(size: usize) -> Duration {
+    Duration::from_millis(100 + more_ms(size))
+}
 
 /// The most bytes of a result for all ranks together that rank 0 sends itself.
 const SHORT: usize = 1 << 20;
@@ -144,7 +148,7 @@ impl Coordinator {
         self.drains += 1;
         let connected = || self.links.values().filter(|link| link.marks.is_some());
         connected().for_each(|link| link.mark(Mark::Task(self.drains)));
-        let until = Instant::now() + DRAIN_MAX;
+        let until = Instant::now() + drain_max(self.places.len());
         let drain = Drain { number: self.drains, left: connected().count(), until };
         self.drain = Some(drain).filter(|drain| drain.left > 0);
         self.drain.is_some()
@@ -298,7 +302,8 @@ impl Coordinator {
             let behind = link.outbox.send(Incoming::Mark(Mark::Written(mark.clone())));
             behind.unwrap_or_default(); // the connection has ended
         }
-        self.announcing = Some(Announcing { written, until: Instant::now() + DRAIN_MAX });
+        let until = Instant::now() + drain_max(self.places.len());
+        self.announcing = Some(Announcing { written, until });
     }
 
     fn ask(&self, ranks: &[Rank], question: &FromCoordinator) {
@@ -321,7 +326,8 @@ impl Coordinator {
     /// A rank has reconnected. It gets the messages again that it may have missed.
     fn readmit(&mut self, agreement: &Agreement, rank: u32, channel: Channel) {
         tracing::info!("rank {rank} reconnected from {}", channel.peer);
-        let link = self.connect(rank, channel.reader, channel.writer);
+        let ends = (channel.reader, channel.writer);
+        let link = self.connect(rank, ends, Home::here());
         self.links.insert(rank, link);
         self.lost.remove(&rank);
         match &self.failure_cause {

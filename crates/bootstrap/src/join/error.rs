@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::arbiter::failure_cause::{FailureCause, RankList};
+use crate::arbiter::failure_cause::{FailureCause, Listed, ListedRanks};
 use crate::discover::secret::WAYS_TO_SHARE;
 
 /// Why the ranks did not all join.
@@ -15,12 +15,13 @@ use crate::discover::secret::WAYS_TO_SHARE;
 pub enum JoinError {
     /// Some ranks did not join.
     #[error("{} of {size} ranks joined within {timeout:?}; missing: {}{}{turned_away}",
-        size - missing.len(), RankList(missing), if turned_away.is_empty() { "" } else { "; " })]
+        size.saturating_sub(missing.len() + missing.others()), ListedRanks(missing),
+        if turned_away.is_empty() { "" } else { "; " })]
     Missing {
         /// The number of ranks in the job.
         size: usize,
         /// The missing ranks.
-        missing: Vec<Rank>,
+        missing: Listed<Rank>,
         /// How long rank 0 waited.
         timeout: Duration,
         /// The connections that rank 0 rejected, why, and what to do. Empty if they explain

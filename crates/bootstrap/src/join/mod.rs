@@ -365,9 +365,7 @@ impl Joiner {
             Refusal::Failed { rank, reason } => {
                 JoinError::Peer { peer: Rank(rank), reason: cut(reason) }
             }
-            Refusal::Missing { mut ranks, turned_away } => {
-                ranks.truncate(size);
-                let missing = ranks.into_iter().map(Rank).collect();
+            Refusal::Missing { ranks: missing, turned_away } => {
                 let turned_away = cut(turned_away);
                 JoinError::Missing { size, missing, timeout, turned_away }
             }

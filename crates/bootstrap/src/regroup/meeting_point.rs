@@ -379,7 +379,7 @@ async fn serve(
     let serving = async {
         loop {
             tokio::select! {
-                Some(Authenticated { channel, first, by }) = peers.recv() => {
+                Some(Authenticated { channel, first, by, .. }) = peers.recv() => {
                     if by == LOOK {
                         let places = Arc::clone(&places);
                         served.spawn(answer(channel, first, move || known(&places), id));

@@ -1,12 +1,13 @@
 //! Ranks die, stop, disagree and abort. Every survivor gets the same failure cause.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{CallName, FailureCause, FailureReport, Finished};
+use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport, Finished};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
-use crate::world::{Job, STOPPED, common_cause, failure_cause, leave};
+use crate::world::{Job, STOPPED, TIME_LIMIT, common_cause, failure_cause, leave};
 
 fn call(count: usize) -> Call {
     Call {
@@ -41,7 +42,7 @@ fn a_rank_that_was_stopped_catches_up_with_the_failure_cause() {
         victim.wait_until_it_spins();
         victim.stop();
         controls[1].report_failure(FailureReport::Abort { reason: "enough".into() });
-        std::thread::sleep(STOPPED);
+        thread::sleep(STOPPED);
         victim.signal(Signal::CONT);
         assert_eq!(victim.failure_cause(), common_cause(&controls).to_string());
         leave(controls);
@@ -58,7 +59,7 @@ fn a_coordinator_that_resumes_adopts_the_cause_that_a_rank_has_stated() {
     controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     // Rank 1 stops waiting before the coordinator resumes. The coordinator's own inquiry would find
     // rank 2 absent.
-    std::thread::sleep(STOPPED);
+    thread::sleep(STOPPED);
     coordinator.signal(Signal::CONT);
     let cause = common_cause(&controls);
     assert_eq!(cause.culprits(), [Rank(0)]);
@@ -76,7 +77,7 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     // The stop may fall between the question and its end, and the answers arrive while rank 0 is
     // stopped. Or it falls amid the questions, and rank 0 asks some ranks only when it resumes.
     coordinator.stop();
-    std::thread::sleep(Duration::from_millis(1200));
+    thread::sleep(Duration::from_millis(1200));
     coordinator.signal(Signal::CONT);
     let cause = common_cause(&controls);
     let text = cause.to_string();
@@ -88,6 +89,40 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     }
     assert_eq!(coordinator.failure_cause(), text);
     leave(controls);
+}
+
+/// The threads of this process that help rank 0.
+fn helpers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|it| std::fs::read_to_string(it.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "ringfold-help").count()
+}
+
+#[test]
+fn threads_that_help_rank_0_serve_its_connections_until_it_has_left() {
+    let job = Job::new(130);
+    let controls = job.joined(&(0..130).collect::<Vec<_>>());
+    assert_eq!(helpers(), 1);
+    let all = thread::scope(|scope| {
+        let exchange =
+            |control| scope.spawn(move || Control::exchange(control, vec![7], TIME_LIMIT));
+        let ranks: Vec<_> = controls.iter().map(exchange).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(all.iter().all(|it| *it == vec![vec![7]; 130]));
+    assert!(controls[0].catch_up());
+    for control in &controls[..128] {
+        control.entered(0, &CallName::new(&call(8), 0), 0);
+    }
+    controls[77].report_failure(FailureReport::Overdue { seq: 0 });
+    let cause = common_cause(&controls);
+    assert_eq!(cause.culprits(), [Rank(128), Rank(129)], "{cause}");
+    leave(controls);
+    let until = Instant::now() + TIME_LIMIT;
+    while helpers() > 0 {
+        assert!(Instant::now() < until, "the threads stay");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -152,7 +187,7 @@ fn ranks_that_called_the_same_part_in_peace() {
 #[test]
 fn an_exchange_ends_with_the_failure_cause() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let waits = scope.spawn(|| controls[1].exchange(vec![1], Duration::from_secs(600)));
         controls[2].report_failure(FailureReport::Abort { reason: "enough".into() });
         let error = waits.join().unwrap().unwrap_err().to_string();

@@ -144,7 +144,7 @@ fn another_secret_is_reported_on_both_sides() {
     assert!(matches!(error, JoinError::WrongSecret { rank: Rank(1), .. }), "{error}");
     let error = coordinator.join().unwrap().unwrap_err();
     let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
-    assert_eq!(*missing, [Rank(1)]);
+    assert_eq!(**missing, [Rank(1)]);
     assert!(turned_away.contains("from 127.0.0.1 held another secret"), "{error}");
     for way in ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "ringrun", "mpiexec"] {
         assert!(turned_away.contains(way), "{error}");
@@ -200,7 +200,7 @@ fn another_build_is_refused_on_both_sides_with_both_builds() {
     assert_eq!(error.to_string(), text);
     let error = coordinator.join().unwrap().unwrap_err();
     let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
-    assert_eq!(*missing, [Rank(1)]);
+    assert_eq!(**missing, [Rank(1)]);
     let text = format!(
         "from 127.0.0.1 had build 000000000000feed of ringfold, not {ours:016x}: start every rank \
          with the same build"

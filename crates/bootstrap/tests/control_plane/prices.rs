@@ -84,8 +84,14 @@ fn prices_of_rank_0() {
     println!("join: {:.0} us of the control thread", per_rank(0));
     println!("join: {:.0} us of its helpers", per_rank(1) - per_rank(0));
     let messages = 2.0 * f64::from(EXCHANGES);
-    println!("a short message: {:.1} us", per_rank(2) / messages);
-    println!("a mark: {:.1} us", per_rank(6) / f64::from(MARKS));
+    let [own, all] = [2, 3].map(|part| per_rank(part) / messages);
+    println!("a short message: {own:.1} us of the control thread");
+    println!("a short message: {:.1} us of its helpers", all - own);
+    let [own, all] = [6, 7].map(|part| per_rank(part) / f64::from(MARKS));
+    println!("a mark: {own:.1} us of the control thread");
+    println!("a mark: {:.1} us of its helpers", all - own);
     let bytes = f64::from(EXCHANGES * SIZES[1] * (1 + CHILDREN) * (LENGTHS[1] - LENGTHS[0]) as u32);
-    println!("a byte: {:.2} ns", (many[4] - many[2]) / bytes);
+    let [own, all] = [2, 3].map(|part| (many[part + 2] - many[part]) / bytes);
+    println!("a byte: {own:.2} ns of the control thread");
+    println!("a byte: {:.2} ns of its helpers", all - own);
 }
