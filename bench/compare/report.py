@@ -15,6 +15,8 @@ RATIOS = (
     "The mean is geometric. A column with `(f32)` times f32 of the same bytes, because that library\n"
     "lacks the type."
 )
+# Cells in which ringfold takes longer than the fastest other library by this are listed.
+SLOWER = 1 / 0.9
 PLACES = {"out": "apart", "in": "in place"}
 
 
@@ -83,6 +85,7 @@ class Report:
         for group in self.groups.values():
             for library in [self.ours[0], *self._more(group[0].job)]:
                 lines.append(self._summary(group, library))
+        lines += self._slower()
         for group in self.groups.values():
             lines += self._section(group)
         return "\n".join(lines) + "\n"
@@ -104,6 +107,29 @@ class Report:
                 place = f"{sizes.show(where.size)}, {PLACES[where.place]}"
                 words += [f"{mean:.2f}", f"{worst:.2f}", place]
         return table.line(words)
+
+    def _slower(self):
+        """Returns the table of the cells in which ringfold is slower, the slowest first."""
+        ours, rows, count = self.ours[0].name, [], 0
+        for series in self.all_series:
+            job = series.job
+            for cell in series.cells.values():
+                ratio = cell.ratio(ours, self.peers)
+                count += ratio is not None
+                if ratio is None or ratio <= SLOWER:
+                    continue
+                best = cell.best(self.peers)
+                words = [job.transport, job.collective.replace("_", "-"), str(job.ranks)]
+                words += [job.data_type, sizes.show(cell.size), PLACES[cell.place]]
+                words += [f"{cell.time(ours):.3g}", f"{cell.time(best):.3g}", best]
+                rows.append((ratio, table.line([*words, f"{ratio:.2f}"])))
+        rows.sort(key=lambda row: -row[0])
+        lines = ["", "## Slower cells", ""]
+        lines += [f"Cells with a ratio above {SLOWER:.2f}: {len(rows)} of {count}.", ""]
+        columns = ["by", "collective", "ranks", "type", "bytes", "place"]
+        columns += ["ringfold", "fastest", "library", "ratio"]
+        head = table.head(columns, "llrlrlrrlr") if rows else []
+        return lines + head + [row for _, row in rows]
 
     def _section(self, group):
         """Returns the plot of a group, and the tables of its types."""

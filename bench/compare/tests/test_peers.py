@@ -291,6 +291,12 @@ class Reports(unittest.TestCase):
         row = "| shm | all-reduce | 2 | 0.87 | 1.50 | 1 Ki, apart | 0.87 | 1.50 | 1 Ki, apart |"
         self.assertIn(row, text)
 
+    def test_slower_cells_are_listed(self):
+        text = self.make().markdown()
+        self.assertIn("Cells with a ratio above 1.11: 2 of 4.", text)
+        row = "| shm | all-reduce | 2 | f32 | 1 Ki | apart | 3 | 2 | theirs | 1.50 |"
+        self.assertEqual(text.count(row), 1)
+
     def test_tables_name_the_type_that_stands_in(self):
         text = self.make().markdown()
         self.assertIn("| bytes | place | ours | theirs | ratio |", text)
