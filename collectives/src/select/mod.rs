@@ -167,6 +167,10 @@ const SINGLE_COPY_BYTES_MIN: usize = 64 * 1024;
 /// caches, while the kernel copies through the caches.
 const SINGLE_COPY_BUFFER_BYTES_MAX: usize = 16 << 20;
 
+/// The same where one of the two ranks makes all copies. Longer ones go through a ring, which one
+/// rank fills while the other empties it.
+const LONE_COPY_BYTES_MAX: usize = 1 << 20;
+
 /// The single-copy algorithm, where it needs no measurement to be faster than others: for two ranks
 /// with a core each. With more readers of one memory, the kernel makes them wait for each other
 /// (Chakraborty, Subramoni and Panda, "Contention-aware kernel-assisted MPI collectives for
@@ -174,7 +178,11 @@ const SINGLE_COPY_BUFFER_BYTES_MAX: usize = 16 << 20;
 fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     let message = call.count.saturating_mul(call.data_type.bytes());
     let bytes = buffer_bytes(call, layout.size());
-    let fits = message >= SINGLE_COPY_BYTES_MIN && bytes <= SINGLE_COPY_BUFFER_BYTES_MAX;
+    let most = match call.collective {
+        Collective::Broadcast | Collective::Gather => LONE_COPY_BYTES_MAX,
+        _ => SINGLE_COPY_BUFFER_BYTES_MAX,
+    };
+    let fits = message >= SINGLE_COPY_BYTES_MIN && bytes <= most;
     if !fits
         || layout.peer_memory() < PeerMemory::Fast
         || layout.size() != 2

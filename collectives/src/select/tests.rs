@@ -199,7 +199,8 @@ fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
             assert!(!select(&call, &layout, &free, &nothing).is_single_copy(), "{call}");
             let reading = layout.clone().with_peer_memory(PeerMemory::Fast);
             let of = |layout: &Layout| select(&call, layout, &free, &nothing).is_single_copy();
-            let is_middling = bytes >= 64 << 10 && buffer_bytes(&call, 2) <= 16 << 20;
+            let most = if collective == Collective::Broadcast { 1 << 20 } else { 16 << 20 };
+            let is_middling = bytes >= 64 << 10 && buffer_bytes(&call, 2) <= most;
             assert_eq!(
                 of(&reading.clone().with_occupancy(Occupancy { ranks: 2, cpus: 2 })),
                 is_middling
