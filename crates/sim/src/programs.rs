@@ -1,6 +1,7 @@
 //! The programs of all ranks. Where they have too many operations, longer chunks and merged rounds
 //! make them coarser.
 
+use std::collections::HashSet;
 use std::error;
 use std::fmt;
 use std::sync::Arc;
@@ -22,13 +23,16 @@ pub struct Limits {
     pub all: usize,
     /// Operations of a rank in programs that have more.
     pub of_rank: usize,
+    /// Connections of all ranks beyond which these have as few operations as longer chunks allow.
+    pub connections: usize,
 }
 
 impl Default for Limits {
     /// An operation takes about 100 bytes, and two of them may have a connection of their own,
-    /// which takes some hundreds.
+    /// which takes some hundreds. The more connections there are, the more shares of links change
+    /// with each message.
     fn default() -> Self {
-        Self { all: 10_000_000, of_rank: 512 }
+        Self { all: 10_000_000, of_rank: 512, connections: 1_500_000 }
     }
 }
 
@@ -59,9 +63,10 @@ impl Programs {
     /// The programs of a call by an algorithm, whose pipelines pass on `chunk` elements at a time.
     ///
     /// If these have more operations than `limits.all`, the chunks grow until a rank has no more
-    /// than `limits.of_rank`. If longer chunks do not help, rounds are merged. A round is a run of
-    /// sends and the receives after it. Rounds can be merged if each message of a round is received
-    /// in the same round of another rank, as in a ring.
+    /// than `limits.of_rank`; with more than `limits.connections`, as long as that spares
+    /// operations. If longer chunks do not help, rounds are merged. A round is a run of sends and
+    /// the receives after it. Rounds can be merged if each message of a round is received in the
+    /// same round of another rank, as in a ring.
     ///
     /// # Errors
     /// There are too many operations, even so.
@@ -93,17 +98,21 @@ impl Programs {
         };
         // Some ranks stand for the busiest ones.
         let some = [call.root, Rank::at(size / 2), Rank::at(size - 1)];
-        let lengths = |times: usize| {
+        let schedules = |times: usize| {
             let layout = coarse(times);
-            some.map(|rank| (algorithm.schedule)(&plan(call, rank, times * chunk, &layout)).steps())
+            some.map(|rank| (algorithm.schedule)(&plan(call, rank, times * chunk, &layout)))
         };
-        let most = |times| lengths(times).into_iter().max().unwrap_or(0);
-        let [of_root, others @ ..] = lengths(1);
+        let most = |times| schedules(times).iter().map(Schedule::steps).max().unwrap_or(0);
+        let known = schedules(1);
+        let [of_root, others @ ..] = known.each_ref().map(Schedule::steps);
         let all = others[0].max(others[1]).saturating_mul(size).saturating_add(of_root);
         let (mut chunks, mut rounds) = (1, 1);
         if all > limits.all {
+            let receivers = known.iter().map(receivers).max().unwrap_or(0);
+            let has_many = receivers.saturating_mul(size) > limits.connections;
+            let wanted = if has_many { 0 } else { limits.of_rank };
             let mut busiest = most(1);
-            while busiest > limits.of_rank {
+            while busiest > wanted {
                 let longer = most(2 * chunks);
                 if longer >= busiest {
                     break;
@@ -137,6 +146,13 @@ impl Programs {
 
 fn plan<'l>(call: &Call, rank: Rank, chunk: usize, layout: &'l Layout) -> ScheduleParams<'l> {
     ScheduleParams { call: *call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN }
+}
+
+/// The ranks to which one sends.
+fn receivers(schedule: &Schedule) -> usize {
+    let to = |step: &Step| if let Step::Send { to, .. } = step { Some(*to) } else { None };
+    let steps = schedule.lanes().iter().flatten();
+    steps.filter_map(to).collect::<HashSet<_>>().len()
 }
 
 /// What `make` makes for each rank, in the threads that this machine has. `None` if it makes
@@ -295,6 +311,29 @@ mod tests {
 
     use super::*;
     use crate::{Routing, Shape, simulate};
+
+    /// Chunks grow on where ranks have many connections, and the call takes about as long.
+    #[test]
+    fn many_connections_have_the_longest_chunks() {
+        let fabric = "fat:72x1:400G:radix=16".parse::<Shape>().unwrap().fabric();
+        let job = Job::of(&fabric, None, 1, true, |prices| prices).unwrap();
+        let (collective, op, data_type) = (Collective::AllReduce, ReduceOp::Sum, DataType::F32);
+        let (root, wire) = (Rank(0), Wire::default());
+        let call = Call { collective, count: 1 << 20, data_type, op, root, wire };
+        let known = Algorithm::of(collective).iter().find(|it| it.name == "hierarchical").unwrap();
+        let of = |connections| {
+            let limits = Limits { all: 0, of_rank: 100, connections };
+            let programs = Programs::of(&job, &call, known, 1 << 12, limits).unwrap();
+            let outcome = simulate(&job, &programs, Routing::default()).unwrap();
+            let ops = programs.of_ranks[0].lanes()[0].len();
+            (programs.chunks, programs.rounds, ops, outcome.time_ps as f64)
+        };
+        let receivers = receivers(&(known.schedule)(&plan(&call, Rank(0), 1 << 12, &job.layout)));
+        let (few, many) = (of(72 * receivers), of(72 * receivers - 1));
+        assert!(few.2 > 50 && many.0 > few.0 && many.2 < few.2, "{few:?} {many:?}");
+        assert_eq!([few.1, many.1], [1, 1]);
+        assert!((0.9..1.1).contains(&(many.3 / few.3)), "{few:?} {many:?}");
+    }
 
     /// One program of a member stands for those of all.
     #[test]

@@ -307,7 +307,13 @@ fn coarser_programs_take_about_as_long() {
         let known = Algorithm::of(collective).iter().find(|it| it.name == name).unwrap();
         let chunk = chunk_len(&call, &job.layout);
         let run = |all| {
-            let programs = Programs::of(&job, &call, known, chunk, Limits { all, of_rank });
+            let programs = Programs::of(
+                &job,
+                &call,
+                known,
+                chunk,
+                Limits { all, of_rank, ..Limits::default() },
+            );
             simulate(&job, &programs.unwrap(), Routing::default()).unwrap()
         };
         let (whole, coarse) = (run(usize::MAX), run(0));
@@ -326,7 +332,7 @@ fn programs_that_cannot_be_coarser_are_refused() {
     let job = job("switch:64x1:100G", 1);
     let known = Algorithm::of(Collective::AllToAll).iter().find(|it| it.name == "linear").unwrap();
     let call = call(Collective::AllToAll, 16);
-    let limits = Limits { all: 0, of_rank: 40 };
+    let limits = Limits { all: 0, of_rank: 40, ..Limits::default() };
     let refused = Programs::of(&job, &call, known, 16, limits).unwrap_err();
     assert_eq!(refused, TooMany(64 * 127 + 127));
 }

@@ -11,6 +11,8 @@ pub(super) struct Hosts {
     ranks: Vec<Rank>,
     /// By host: the index of its first rank in `ranks`. The last entry is the number of ranks.
     starts: Vec<u32>,
+    /// The ranks on the emptiest and on the fullest host.
+    pub(super) each: [u32; 2],
 }
 
 impl Hosts {
@@ -22,6 +24,8 @@ impl Hosts {
         for host in 0..count {
             starts[host + 1] += starts[host];
         }
+        let each = || starts.windows(2).map(|both| both[1] - both[0]);
+        let each = [each().min(), each().max()].map(Option::unwrap_or_default);
         let mut ends = starts.clone();
         let mut ranks = vec![Rank(0); host_of.len()];
         for (rank, host) in host_of.iter().enumerate() {
@@ -29,7 +33,7 @@ impl Hosts {
             ranks[*end as usize] = Rank::at(rank);
             *end += 1;
         }
-        Self { host_of, ranks, starts }
+        Self { host_of, ranks, starts, each }
     }
 
     /// Number of hosts.

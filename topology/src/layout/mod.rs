@@ -366,8 +366,7 @@ impl Layout {
     /// Numbers of ranks on the emptiest and on the fullest host. Both are 0 without ranks.
     #[must_use]
     pub fn ranks_per_host(&self) -> (usize, usize) {
-        let ranks = || (0..self.hosts()).map(|host| self.hosts.ranks(host).len());
-        (ranks().min().unwrap_or(0), ranks().max().unwrap_or(0))
+        self.hosts.each.map(|ranks| ranks as usize).into()
     }
 
     /// The place of a host; `None` if unknown.
