@@ -124,6 +124,9 @@ impl Bill {
         } else {
             traffic.summed as u128 * bytes(Form::Accumulator) * combined_byte_ps
         };
+        // On one host the measured choices hold without it.
+        let climbs = if site.hosts > 1 { traffic.climbs(call, chunk) } else { 0 };
+        let filling = climbs * bytes(Form::Accumulator) * combined_byte_ps;
         let of_both =
             |at: usize| (near.work_ps[at] * (1024 - away) + far.work_ps[at] * away) / 1024;
         let is_linked = algorithm.works_anywhere();
@@ -142,7 +145,7 @@ impl Bill {
         let work = traffic.average(work, size) * quarters / 4;
         let switch_ps =
             if matches!(traffic.pattern, Pattern::Direct) { TURN_PS } else { SWITCH_PS };
-        let [busy, network] = [busy + combined, network].map(|each| each * quarters / 4);
+        let [busy, network] = [busy + combined + filling, network].map(|each| each * quarters / 4);
         let woken = if leaves_ranks_idle(traffic.pattern, call.collective) { steps } else { 0 };
         Self { steps, waiting, switch_ps, woken, busy, network, work }
     }

@@ -66,6 +66,18 @@ impl Traffic {
         Self { pattern, steps, chain, messages, moved, summed, wide, total }
     }
 
+    /// The elements that ranks on the way up a tree combine for its first chunk, one after the
+    /// other, before the busiest rank does.
+    pub(super) fn climbs(&self, call: &Call, chunk: usize) -> u128 {
+        let Pattern::Pipelines(trees) = self.pattern else { return 0 };
+        if call.collective != Collective::AllReduce {
+            return 0;
+        }
+        let below = (self.steps / 2).saturating_sub(1) as u128;
+        let len = (call.count / trees).max(1);
+        below * self.summed as u128 * chunk.min(len) as u128 / len as u128
+    }
+
     /// The average work of a rank, if the busiest one does `work`.
     pub(super) fn average(&self, work: u128, size: usize) -> u128 {
         let all = self.moved as u128 * size as u128;
