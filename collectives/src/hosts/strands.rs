@@ -150,9 +150,11 @@ pub(crate) fn bill(
         return between;
     }
     let whole = call.count * layout.size();
+    // Inputs for the strands of each host are apart, unless one carrier has all of them.
+    let runs = if is_ring || combined > 0 && shards > 1 { hosts } else { 1 };
     let within = Within {
         steps,
-        messages: (most - 1).max(shards) * turns,
+        messages: (most - 1).max(shards) * runs,
         moved: ((most - 1) * all).max(whole),
         average: whole,
         combined: combined * all,
