@@ -58,6 +58,7 @@ mod look;
 mod record;
 mod regroup;
 pub mod rendezvous;
+mod runs;
 pub mod service;
 
 pub use arbiter::call_log::{CallLog, CallName, CallWindows, Finished, History, Logged};

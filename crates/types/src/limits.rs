@@ -175,10 +175,12 @@ const _: () = assert!(PARTED_MS > COORDINATOR_SILENCE_MS);
 /// of a rank is noticed that much later.
 pub const RETURN_MS: u64 = 300;
 
-/// Time in milliseconds after which ranks that regroup repeat their question or answer.
+/// Time in milliseconds after which ranks that regroup repeat their question or answer, and 1 ms
+/// more for each 10 ranks.
 pub const REGROUP_BEAT_MS: u64 = 200;
 
-/// Time in milliseconds without an answer after which ranks that regroup leave a rank out.
+/// Time in milliseconds without an answer after which ranks that regroup leave a rank out, and 2 ms
+/// more for each 10 ranks.
 pub const REGROUP_SILENCE_MS: u64 = 2_000;
 const _: () = assert!(REGROUP_SILENCE_MS >= 4 * REGROUP_BEAT_MS);
 

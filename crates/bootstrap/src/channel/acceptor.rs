@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ringfold_types::limits;
+use ringfold_types::{Rank, limits};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::connect::Channel;
 use super::greeting::{Greeting, HandshakeError};
 use super::respond_as_any;
-use super::socket;
+use super::socket::{self, BACKLOG};
 use super::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 
@@ -38,8 +38,29 @@ const MUTE: Duration = Duration::from_millis(200);
 const OPENED: Duration = Duration::from_secs(1);
 const _: () = assert!(MUTE.as_millis() < OPENED.as_millis());
 const _: () = assert!(OPENED.as_millis() < limits::HANDSHAKE_MS as u128);
+/// Connections after which one more thread helps.
+const PER_HELPER: usize = 64;
 /// How long connections wait when no file descriptor is left.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Ranks for which one more thread helps with handshakes.
+const RANKS_PER_HELPER: usize = 128;
+const HELPERS_MAX: usize = 4;
+/// Ranks that may dial at once: half of those that a kernel queues.
+const AT_ONCE: u32 = BACKLOG.unsigned_abs() / 2;
+/// How much later than the one before it a rank dials that is not among them.
+const SPREAD: Duration = Duration::from_micros(100);
+
+/// The threads that help a port of so many ranks with their handshakes.
+pub(crate) fn helpers_of(size: usize) -> usize {
+    HELPERS_MAX.min(size / RANKS_PER_HELPER)
+}
+
+/// How long a rank waits before it dials the port of all. A connection that the kernel there cannot
+/// queue takes a second and more.
+pub(crate) fn turn(Rank(rank): Rank) -> Duration {
+    SPREAD * rank.saturating_sub(AT_ONCE)
+}
 
 /// A connection whose peer has proven that it is a member of the job.
 pub(crate) struct Authenticated {
@@ -98,8 +119,8 @@ pub(crate) async fn accept(
     accept_any(slots, 0, listener, vec![shared], turned_away, peers).await;
 }
 
-/// As `accept`, for peers that share any of these greetings and secrets. So many threads help with
-/// the handshakes, if the system starts them, and serve the sockets from then on.
+/// As `accept`, for peers that share any of these greetings and secrets. As more and more
+/// come, up to so many threads help with the handshakes and serve the sockets from then on.
 pub(crate) async fn accept_any(
     slots: usize,
     helpers: usize,
@@ -108,12 +129,10 @@ pub(crate) async fn accept_any(
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
-    let mut homes: Vec<Home> = (0..helpers).map_while(|_| Home::start().ok()).collect();
-    if homes.is_empty() {
-        homes.push(Home::here());
-    }
+    let homes = vec![Home::here()];
     let (handshakes, taken) = (JoinSet::new(), Vec::new());
-    let mut unproven = Unproven { max: slots, homes, handshakes, slots: taken };
+    let mut unproven =
+        Unproven { max: slots, homes, helpers, accepted: 0, handshakes, slots: taken };
     let shared: Arc<[_]> = shared.into();
     let mut failures = 0_u32;
     loop {
@@ -154,8 +173,12 @@ pub(crate) async fn accept_any(
 /// The unproven connections. Dropping this closes them.
 struct Unproven {
     max: usize,
-    /// The threads that serve them. The next one goes to the second.
+    /// The threads that serve them: the acceptor's, or those that help. The next connection goes to
+    /// the second.
     homes: Vec<Home>,
+    /// The most threads that help.
+    helpers: usize,
+    accepted: usize,
     handshakes: JoinSet<(SocketAddr, Result<Authenticated, HandshakeError>)>,
     slots: Vec<Slot>,
 }
@@ -178,6 +201,11 @@ impl Unproven {
         from: SocketAddr,
         shared: &Arc<[(Greeting, Secret)]>,
     ) -> io::Result<()> {
+        self.accepted += 1;
+        let starts_one = self.accepted.is_multiple_of(PER_HELPER);
+        if starts_one && self.accepted / PER_HELPER <= self.helpers {
+            self.add_helper();
+        }
         self.homes.rotate_left(1);
         let Some(home) = self.homes.first().cloned() else { return Ok(()) };
         let (stream, handle) = (home.adopt(stream)?, home.handle.clone());
@@ -192,6 +220,16 @@ impl Unproven {
         let task = self.handshakes.spawn_on(handshake, &handle);
         self.slots.push(Slot { from, since: Instant::now(), is_opened, task });
         Ok(())
+    }
+
+    fn add_helper(&mut self) {
+        match Home::start() {
+            Ok(home) => {
+                self.homes.retain(|it| it.stays.is_some());
+                self.homes.push(home);
+            }
+            Err(e) => tracing::debug!("the system starts no thread that helps: {e}"),
+        }
     }
 
     /// When the acceptor may take the next slot away, if all are taken until then.

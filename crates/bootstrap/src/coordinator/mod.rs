@@ -18,7 +18,6 @@ use crate::arbiter::failure_cause::{Listed, RankList, list_room};
 use crate::channel::acceptor::Authenticated;
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
-use crate::channel::socket::BACKLOG;
 use crate::channel::turned_away::TurnedAway;
 use crate::control::message::{FromCoordinator, JoinRequest, Refusal, Roster, ToCoordinator};
 use crate::control::reconnect::ReturnPort;
@@ -36,25 +35,6 @@ const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);
 /// How long a rank may be missing after as many processes have come as there are ranks, and how
 /// long ranks that come late learn why others cannot join.
 const NEWS: Duration = Duration::from_millis(limits::JOIN_NEWS_MS);
-
-/// Ranks for which one more thread helps with handshakes.
-const RANKS_PER_HELPER: usize = 128;
-const HELPERS_MAX: usize = 4;
-/// Ranks that may dial at once: half of those that the coordinator's kernel queues.
-const AT_ONCE: u32 = BACKLOG.unsigned_abs() / 2;
-/// How much later than the one before it a rank dials that is not among them.
-const SPREAD: Duration = Duration::from_micros(100);
-
-/// The threads that help the coordinator of so many ranks with their handshakes.
-pub(crate) fn helpers_of(size: usize) -> usize {
-    HELPERS_MAX.min(size / RANKS_PER_HELPER)
-}
-
-/// How long a rank waits before it dials the coordinator. A connection that the kernel there cannot
-/// queue takes a second and more.
-pub(crate) fn turn(Rank(rank): Rank) -> Duration {
-    SPREAD * rank.saturating_sub(AT_ONCE)
-}
 
 /// The connections of joining ranks, and the time limit for them.
 pub(crate) struct JoinQueue {

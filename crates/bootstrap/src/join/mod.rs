@@ -18,7 +18,7 @@ use tracing::instrument::WithSubscriber;
 
 use crate::arbiter::call_log::CallLog;
 use crate::arbiter::{FailureReport, cut};
-use crate::channel::acceptor::accept_any;
+use crate::channel::acceptor::{accept_any, helpers_of, turn};
 use crate::channel::descriptors;
 use crate::channel::frames::decode;
 use crate::channel::greeting::Purpose;
@@ -33,8 +33,8 @@ use crate::control::reconnect::{ReturnPath, ReturnPort};
 use crate::control::runtime::ControlRuntime;
 use crate::control::task::{Command, ControlStream, Incoming, TaskHandle, serve};
 use crate::control::{Backend, Control};
+use crate::coordinator::JoinQueue;
 use crate::coordinator::state::Coordinator;
-use crate::coordinator::{JoinQueue, helpers_of, turn};
 use crate::discover::address;
 use crate::discover::identity::{Identity, Rendezvous};
 use crate::discover::secret::Secret;

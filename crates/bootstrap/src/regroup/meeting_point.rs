@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::election::agreement::Opinion;
-use super::election::{Purpose, Stage};
+use super::election::{Purpose, Stage, beat_ms, silence_ms};
 use super::message::{FromVisitor, Hello, Place, ToVisitor};
 use super::witness::Witness;
 use crate::arbiter::call_log::CallLog;
-use crate::channel::acceptor::{Authenticated, accept_any};
+use crate::channel::acceptor::{Authenticated, accept_any, helpers_of};
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::Greeting;
@@ -41,9 +41,6 @@ const AGREEMENTS_REMEMBERED: usize = 2;
 
 /// The index of the credentials of looks among those of the port.
 const LOOK: usize = 1;
-
-pub(super) const BEAT: Duration = Duration::from_millis(limits::REGROUP_BEAT_MS);
-pub(super) const SILENCE: Duration = Duration::from_millis(limits::REGROUP_SILENCE_MS);
 
 /// The port of one rank of one communicator. Dropping it closes the port.
 pub(crate) struct MeetingPoint {
@@ -129,7 +126,7 @@ struct All {
     /// The last number of a visitor.
     last: u64,
     /// The visitors that have joined the new group and gone.
-    joined: Vec<u64>,
+    joined: BTreeSet<u64>,
 }
 
 struct Visitor {
@@ -139,7 +136,8 @@ struct Visitor {
     heard: Instant,
     /// Whether it has a seat in a new group, and asks no more.
     is_seated: bool,
-    tell: mpsc::UnboundedSender<ToVisitor>,
+    /// Encoded messages to it.
+    tell: mpsc::UnboundedSender<Arc<[u8]>>,
 }
 
 impl MeetingPoint {
@@ -218,6 +216,15 @@ impl Visitors {
         Self { size, progress, seats: AtomicUsize::new(0), all, changed: Notify::new() }
     }
 
+    /// How long a rank may keep silent.
+    pub(super) const fn silence(&self) -> Duration {
+        Duration::from_millis(silence_ms(self.size))
+    }
+
+    pub(super) const fn beat(&self) -> Duration {
+        Duration::from_millis(beat_ms(self.size))
+    }
+
     /// The stage of this rank in an election.
     pub(super) fn stage(&self, election: u64) -> Stage {
         self.progress.borrow().of(election)
@@ -248,35 +255,35 @@ impl Visitors {
     pub(super) fn questions(&self, election: u64) -> BTreeMap<u32, Purpose> {
         let all = self.all();
         let asks = |it: &&Visitor| {
-            it.election == election && !it.is_seated && it.heard.elapsed() < SILENCE
+            it.election == election && !it.is_seated && it.heard.elapsed() < self.silence()
         };
         all.present.values().filter(asks).map(|it| (it.rank, it.purpose.clone())).collect()
     }
 
     /// Tells these visitors that the group is given up.
     pub(super) fn give_up(&self, numbers: impl Iterator<Item = u64>) {
-        let all = self.all();
+        let (all, message) = (self.all(), Arc::from(encode(&ToVisitor::GivenUp)));
         for visitor in numbers.filter_map(|number| all.present.get(&number)) {
-            visitor.tell.send(ToVisitor::GivenUp).unwrap_or_default();
+            visitor.tell.send(Arc::clone(&message)).unwrap_or_default();
         }
     }
 
-    /// Answers the latest question of each of these ranks in this election. Returns their numbers
-    /// as visitors.
+    /// Answers the latest question of each of these ranks, in growing order, in this election.
+    /// Returns their numbers as visitors.
     pub(super) fn answer(
         &self,
         election: u64,
         ranks: &[u32],
         answer: &ToVisitor,
     ) -> Vec<(u32, u64)> {
-        let mut all = self.all();
+        let (mut all, message) = (self.all(), Arc::<[u8]>::from(encode(answer)));
         let present = all.present.iter().filter(|(_, it)| it.election == election);
         let latest: BTreeMap<u32, u64> = present.map(|(number, it)| (it.rank, *number)).collect();
-        let asked = latest.into_iter().filter(|(rank, _)| ranks.contains(rank));
+        let asked = latest.into_iter().filter(|(rank, _)| ranks.binary_search(rank).is_ok());
         let answered = asked.inspect(|(_, number)| {
             if let Some(visitor) = all.present.get_mut(number) {
                 visitor.is_seated = matches!(answer, ToVisitor::Invited(_));
-                visitor.tell.send(answer.clone()).unwrap_or_default();
+                visitor.tell.send(Arc::clone(&message)).unwrap_or_default();
             }
         });
         answered.collect()
@@ -286,7 +293,8 @@ impl Visitors {
     pub(super) fn is_well(&self, number: u64) -> bool {
         let all = self.all();
         let present = all.present.get(&number);
-        present.map_or_else(|| all.joined.contains(&number), |it| it.heard.elapsed() < SILENCE)
+        present
+            .map_or_else(|| all.joined.contains(&number), |it| it.heard.elapsed() < self.silence())
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
@@ -299,7 +307,7 @@ impl Visitors {
         number: Option<u64>,
         Hello { rank, election }: Hello,
         purpose: Purpose,
-        tell: &mpsc::UnboundedSender<ToVisitor>,
+        tell: &mpsc::UnboundedSender<Arc<[u8]>>,
     ) -> u64 {
         if purpose == Purpose::Dismiss && self.seats.load(Ordering::Acquire) == 0 {
             self.set_stage(election, Stage::Dismissed);
@@ -319,8 +327,12 @@ impl Visitors {
         let mut all = self.all();
         all.present.remove(&number);
         if has_joined {
-            all.joined.push(number);
+            all.joined.insert(number);
         }
+    }
+
+    fn encoded_stage(&self, election: u64) -> Arc<[u8]> {
+        encode(&ToVisitor::Stage(self.stage(election))).into()
     }
 
     /// Serves one visitor until it goes.
@@ -329,7 +341,7 @@ impl Visitors {
         channel.reader.set_bytes_max(128 + 15 * self.size);
         let (tell, mut answers) = mpsc::unbounded_channel();
         let (mut number, mut has_joined) = (None, false);
-        let (mut beat, mut stages) = (interval(BEAT), self.progress.subscribe());
+        let (mut beat, mut stages) = (interval(self.beat()), self.progress.subscribe());
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let answer = tokio::select! {
@@ -345,10 +357,10 @@ impl Visitors {
                     continue;
                 }
                 Some(answer) = answers.recv() => answer,
-                _ = beat.tick() => ToVisitor::Stage(self.stage(hello.election)),
-                Ok(()) = stages.changed() => ToVisitor::Stage(self.stage(hello.election)),
+                _ = beat.tick() => self.encoded_stage(hello.election),
+                Ok(()) = stages.changed() => self.encoded_stage(hello.election),
             };
-            if channel.writer.send(&encode(&answer)).await.is_err() {
+            if channel.writer.send(&answer).await.is_err() {
                 break;
             }
         }
@@ -373,16 +385,27 @@ async fn serve(
     (id, places): ([u64; 2], Arc<OnceLock<KnownPlaces>>),
 ) {
     let (admitted, mut peers) = mpsc::channel(WAITING_MAX);
-    let acceptor =
-        accept_any(limits::HANDSHAKES_MAX, 0, listener, shared, Arc::default(), admitted);
+    let acceptor = accept_any(
+        limits::HANDSHAKES_MAX,
+        helpers_of(visitors.size),
+        listener,
+        shared,
+        Arc::default(),
+        admitted,
+    );
     let mut served = JoinSet::new();
     let serving = async {
         loop {
             tokio::select! {
-                Some(Authenticated { channel, first, by, .. }) = peers.recv() => {
+                Some(Authenticated { channel, first, by, home }) = peers.recv() => {
                     if by == LOOK {
                         let places = Arc::clone(&places);
-                        served.spawn(answer(channel, first, move || known(&places), id));
+                        let handle = home.handle.clone();
+                        let look = async move {
+                            let _home = home;
+                            answer(channel, first, move || known(&places), id).await;
+                        };
+                        served.spawn_on(look, &handle);
                         continue;
                     }
                     let Some(hello) = decode::<Hello>(&first) else { continue };
@@ -390,7 +413,12 @@ async fn serve(
                         continue;
                     }
                     let visitors = Arc::clone(&visitors);
-                    served.spawn(async move { visitors.receive(channel, hello).await });
+                    let handle = home.handle.clone();
+                    let receive = async move {
+                        let _home = home;
+                        visitors.receive(channel, hello).await;
+                    };
+                    served.spawn_on(receive, &handle);
                 }
                 Some(_) = served.join_next() => {}
                 else => return,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::election::{Purpose, Quorum, Stage};
 use super::witness::Mark;
 use crate::control::local_process::LocalProcess;
+use crate::runs;
 
 /// The place where a rank answers other ranks, and its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,7 @@ pub(crate) enum ToVisitor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invitation {
     /// The members, in their old order.
+    #[serde(with = "runs")]
     pub(crate) members: Vec<u32>,
     /// Where the first member listens for the others.
     pub(crate) address: Option<SocketAddr>,
@@ -90,7 +92,7 @@ impl Invitation {
     pub(crate) fn is_for(&self, rank: u32, size: usize) -> bool {
         let is_ascending = self.members.is_sorted_by(|one, next| one < next);
         let is_below = self.members.last().is_some_and(|last| (*last as usize) < size);
-        is_ascending && is_below && self.members.contains(&rank)
+        is_ascending && is_below && self.members.binary_search(&rank).is_ok()
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::arbiter::failure_cause::RankList;
+use crate::channel::acceptor::turn;
 use crate::channel::connect::{Channel, attempt};
 use crate::channel::descriptors;
 use crate::channel::frames::{decode, encode};
@@ -27,8 +28,9 @@ use crate::control::runtime::ControlRuntime;
 use crate::discover::secret::Secret;
 use election::agreement::Opinion;
 use election::{Election, Purpose, Quorum, Stage, Step};
-use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
+use meeting_point::{MeetingPoint, Visitors};
 use message::{FromVisitor, Hello, Invitation, Place, ToVisitor};
+use witness::Witness;
 
 pub(crate) mod election;
 pub(crate) mod meeting_point;
@@ -37,6 +39,8 @@ pub(crate) mod witness;
 
 /// The time between two looks at an election, where nothing happens.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the witness has to answer.
+const WITNESS: Duration = Duration::from_millis(limits::REGROUP_SILENCE_MS);
 
 /// The wish of a rank that regroups.
 #[derive(Clone, Debug)]
@@ -189,7 +193,7 @@ impl Seat {
                         Event::Told(_) => voter.heard = Instant::now(),
                     }
                 }
-                let is_silent = voter.heard.elapsed() > SILENCE;
+                let is_silent = voter.heard.elapsed() > self.visitors.silence();
                 (voter.is_lost || is_silent).then_some(Rank(voter.leader))
             }
         }
@@ -303,7 +307,7 @@ impl MeetingPoint {
         runtime.spawn(async move {
             let bound = limits::timeout(wish.timeout);
             // A leader that began later also waits later.
-            let limit = 2 * bound + 5 * SILENCE;
+            let limit = 2 * bound + 5 * point.visitors.silence();
             let outcome = timeout(limit, run(&point, own.0, &wish, election)).await;
             point.visitors.set_stage(election, Stage::Working);
             tell.send(outcome.unwrap_or(Err(RegroupError::Late(limit)))).unwrap_or_default();
@@ -348,17 +352,14 @@ async fn run(
     let mut looked: Option<(Instant, bool)> = None;
     loop {
         let leads = election.leader() == own;
-        if looked.is_none_or(|(then, led)| then.elapsed() > BEAT || led != leads) {
+        if looked.is_none_or(|(then, led)| then.elapsed() > point.visitors.beat() || led != leads) {
             election.ended(ended(point.places(), own, &wish.without, leads));
             looked = Some((Instant::now(), leads));
         }
         election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
         if let (Step::AskWitness(members), Some(witness)) = (&step, point.witness()) {
-            tracing::info!("rank {own} asks the witness for its vote for the ranks {members:?}");
-            let ports = point.places().iter().map(|place| place.port).collect();
-            let group = (point.secret.clone(), ports);
-            votes.spawn(witness.clone().votes_for(members.clone(), group, SILENCE));
+            votes.spawn(ask_witness(point, members, witness));
         }
         if point.visitors.stage(number) == Stage::Dismissed {
             return Err(RegroupError::Excluded);
@@ -377,33 +378,52 @@ async fn run(
         }
         let hello = Hello { rank: own, election: number };
         pursue(point, hello, &mut election, &mut visits, &events, now_ms());
-        tokio::select! {
-            Some((rank, event)) = told.recv() => match event {
-                // The visit was given up.
-                _ if !visits.contains_key(&rank) => {}
-                Event::Told(ToVisitor::Stage(stage)) => election.heard(rank, stage, now_ms()),
-                Event::Told(ToVisitor::Invited(invitation)) if !invitation.is_for(own, size) => {}
-                Event::Told(ToVisitor::Invited(invitation)) => {
-                    let visit = visits.remove(&rank);
-                    let group = follow(point, (rank, visit), invitation, told);
-                    return Ok(Outcome::Regrouped(group));
-                }
-                Event::Told(ToVisitor::NoQuorum(quorum)) => return Err(quorum.into()),
-                Event::Told(ToVisitor::Differs) => return Err(RegroupError::Differs),
-                // It speaks of an earlier invitation.
-                Event::Told(ToVisitor::GivenUp) => {}
-                Event::Lost => {
-                    visits.remove(&rank);
-                    election.lost(rank, now_ms());
-                }
-            },
-            Some(answer) = votes.join_next() => if let Ok((members, is_given)) = answer {
-                election.witness_voted(members, is_given);
-            },
-            () = point.visitors.changed.notified() => {}
-            () = sleep(LOOK) => {}
+        // A look at the votes of many takes long, so the next one waits for more of them.
+        let next = Instant::now() + Duration::from_millis(size as u64 / 1_000);
+        loop {
+            tokio::select! {
+                Some((rank, event)) = told.recv() => match event {
+                    // The visit was given up.
+                    _ if !visits.contains_key(&rank) => {}
+                    Event::Told(ToVisitor::Stage(stage)) => election.heard(rank, stage, now_ms()),
+                    Event::Told(ToVisitor::Invited(it)) if !it.is_for(own, size) => {}
+                    Event::Told(ToVisitor::Invited(invitation)) => {
+                        let visit = visits.remove(&rank);
+                        let group = follow(point, (rank, visit), invitation, told);
+                        return Ok(Outcome::Regrouped(group));
+                    }
+                    Event::Told(ToVisitor::NoQuorum(quorum)) => return Err(quorum.into()),
+                    Event::Told(ToVisitor::Differs) => return Err(RegroupError::Differs),
+                    // It speaks of an earlier invitation.
+                    Event::Told(ToVisitor::GivenUp) => {}
+                    Event::Lost => {
+                        visits.remove(&rank);
+                        election.lost(rank, now_ms());
+                    }
+                },
+                Some(answer) = votes.join_next() => if let Ok((members, is_given)) = answer {
+                    election.witness_voted(members, is_given);
+                },
+                () = point.visitors.changed.notified() => {}
+                () = sleep(LOOK) => {}
+            }
+            if Instant::now() >= next {
+                break;
+            }
         }
     }
+}
+
+/// Asks the witness for its vote for these members.
+fn ask_witness(
+    point: &MeetingPoint,
+    members: &[u32],
+    witness: &Witness,
+) -> impl Future<Output = (Vec<u32>, bool)> + Send + 'static {
+    tracing::info!("the witness is asked for its vote for the ranks {members:?}");
+    let ports = point.places().iter().map(|place| place.port).collect();
+    let group = (point.secret.clone(), ports);
+    witness.clone().votes_for(members.to_vec(), group, WITNESS)
 }
 
 /// Tells the others how an election has ended for this rank. Returns `None` if it has not.
@@ -456,7 +476,8 @@ fn pursue(
         } else if let Some(at) = point.address_of(rank) {
             election.asked(rank, now_ms);
             let shared = (point.greeting.clone(), point.secret.clone());
-            visits.insert(rank, visit((hello, rank), at, shared, purpose, events.clone()));
+            let beat = point.visitors.beat();
+            visits.insert(rank, visit((hello, rank), at, shared, purpose, (beat, events.clone())));
         } else {
             election.lost(rank, now_ms);
         }
@@ -522,15 +543,20 @@ fn visit(
     at: SocketAddr,
     shared: (Greeting, Secret),
     purpose: Purpose,
-    events: mpsc::UnboundedSender<(u32, Event)>,
+    (beat, events): (Duration, mpsc::UnboundedSender<(u32, Event)>),
 ) -> Visit {
+    let voting = matches!(purpose, Purpose::Vote(_));
     let (purpose, purposes) = watch::channel(purpose);
     let (joined, last) = mpsc::unbounded_channel();
     let mut task = JoinSet::new();
     task.spawn(async move {
         let (greeting, secret) = shared;
+        // Voters of many do not dial at once, as those that join.
+        if voting {
+            sleep(turn(Rank(hello.rank))).await;
+        }
         match attempt(at, &greeting, &secret).await {
-            Ok(channel) => ask(channel, hello, purposes, last, |it| {
+            Ok(channel) => ask(channel, hello, (purposes, beat), last, |it| {
                 events.send((rank, Event::Told(it))).unwrap_or_default();
             })
             .await
@@ -547,7 +573,7 @@ fn visit(
 async fn ask(
     channel: Channel,
     hello: Hello,
-    mut purposes: watch::Receiver<Purpose>,
+    (mut purposes, beat): (watch::Receiver<Purpose>, Duration),
     mut joined: mpsc::UnboundedReceiver<()>,
     told: impl Fn(ToVisitor),
 ) -> std::io::Result<()> {
@@ -555,7 +581,7 @@ async fn ask(
     writer.send(&encode(&hello)).await?;
     let mut question = Some(purposes.borrow_and_update().clone());
     // A first tick at once would come up to a millisecond later.
-    let mut beat = interval_at(Instant::now() + BEAT, BEAT);
+    let mut beat = interval_at(Instant::now() + beat, beat);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if let Some(question) = question {

@@ -24,10 +24,24 @@ use serde::{Deserialize, Serialize};
 
 use agreement::{Agreement, Offer, Opinion};
 
+use crate::runs;
+
 pub(crate) mod agreement;
 
 /// The most ranks that a voter asks at a time.
 const ASKED_MAX: usize = 16;
+/// The ranks whose votes a leader can take in a millisecond.
+const VOTES_PER_MS: u64 = 10;
+
+/// The time after which ranks of so many repeat their question or answer.
+pub(crate) const fn beat_ms(size: usize) -> u64 {
+    limits::REGROUP_BEAT_MS + size as u64 / VOTES_PER_MS
+}
+
+/// The time without an answer after which ranks of so many leave a rank out.
+pub(crate) const fn silence_ms(size: usize) -> u64 {
+    limits::REGROUP_SILENCE_MS + 2 * (size as u64 / VOTES_PER_MS)
+}
 
 /// The progress of a rank, as it tells those that ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,13 +66,16 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Vote {
     /// The ranks that the voter wants to leave out.
+    #[serde(with = "runs")]
     pub(crate) without: BTreeSet<u32>,
     /// The ranks of the voter's host whose processes have ended.
+    #[serde(with = "runs")]
     pub(crate) dead: BTreeSet<u32>,
     /// The opinion of the voter, if the ranks agree on a value.
     pub(crate) opinion: Option<Opinion>,
     /// The members of the last group in which the voter took a seat, and did not learn whether it
     /// has formed.
+    #[serde(with = "runs")]
     pub(crate) doubt: BTreeSet<u32>,
 }
 
@@ -115,10 +132,12 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quorum {
     /// The ranks that have come.
+    #[serde(with = "runs")]
     pub(crate) members: Vec<u32>,
     /// The number of ranks, without those that were dismissed.
     pub(crate) electorate: usize,
     /// The others that may live.
+    #[serde(with = "runs")]
     pub(crate) unknown: Vec<u32>,
 }
 
@@ -149,7 +168,9 @@ pub(crate) struct Election {
     without: BTreeSet<u32>,
     /// The ranks agree on a value, and form no group.
     agreement: Option<Agreement>,
-    peers: Vec<Peer>,
+    size: usize,
+    /// The other ranks, but those that were not asked.
+    peers: BTreeMap<u32, Peer>,
     /// The lowest rank that leads, among those below this one that ask it.
     led_by: Option<u32>,
     /// The votes for this rank.
@@ -178,18 +199,15 @@ impl Election {
         suspects: &[u32],
         [now_ms, deadline_ms]: [u64; 2],
     ) -> Self {
-        let mut peers = vec![Peer { status: Status::Unasked, since_ms: now_ms }; size];
-        for suspect in suspects {
-            if let Some(peer) = peers.get_mut(*suspect as usize) {
-                peer.status = Status::Silent;
-            }
-        }
+        let silent = |rank: &u32| (*rank, Peer { status: Status::Silent, since_ms: now_ms });
+        let peers = suspects.iter().filter(|rank| (**rank as usize) < size).map(silent).collect();
         let (votes, dead, ticked_ms) = (BTreeMap::new(), BTreeSet::new(), now_ms);
         let (led_by, led_ms, settled_ms, agreement) = (None, None, None, None);
         Self {
             own,
             without,
             agreement,
+            size,
             peers,
             led_by,
             votes,
@@ -244,7 +262,7 @@ impl Election {
     /// Whether a rank that was asked has not answered for a while.
     fn is_late(&self, rank: u32) -> bool {
         let is_asked = self.status(rank) != Status::Unasked;
-        is_asked && self.quiet_ms(rank, self.ticked_ms) > 2 * limits::REGROUP_BEAT_MS
+        is_asked && self.quiet_ms(rank, self.ticked_ms) > 2 * beat_ms(self.size)
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -276,7 +294,7 @@ impl Election {
         }
         // A rank that votes in time need not be asked, which saves a connection to it.
         let led_ms = self.led_ms.map(|since| self.ticked_ms.saturating_sub(since));
-        let is_early = led_ms.is_some_and(|it| it < limits::REGROUP_BEAT_MS);
+        let is_early = led_ms.is_some_and(|it| it < beat_ms(self.size));
         let may_vote = |rank: u32| {
             let is_known = self.without.contains(&rank) || self.dead.contains(&rank);
             is_early && !is_known && self.status(rank) == Status::Unasked
@@ -330,14 +348,16 @@ impl Election {
         let own = self.own;
         for (rank, purpose) in ranks.iter().filter(|(rank, _)| **rank != own) {
             if let Purpose::Vote(vote) = purpose
-                && let Some(peer) = self.peers.get_mut(*rank as usize)
+                && (*rank as usize) < self.size
             {
                 // If the rank withdraws its vote, it is asked from now on.
-                peer.since_ms = now_ms;
+                if let Some(peer) = self.peers.get_mut(rank) {
+                    peer.since_ms = now_ms;
+                }
                 self.votes.insert(*rank, vote.clone());
             }
             let is_out = matches!(self.status(*rank), Status::Gone | Status::Silent);
-            let is_rested = self.quiet_ms(*rank, now_ms) >= limits::REGROUP_BEAT_MS;
+            let is_rested = self.quiet_ms(*rank, now_ms) >= beat_ms(self.size);
             if is_out && is_rested && *rank < self.own {
                 self.note(*rank, Status::Unasked, now_ms);
             }
@@ -354,22 +374,21 @@ impl Election {
         // This process may have been stopped, so that it could hear no rank.
         let pause_ms = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
-        if pause_ms > limits::REGROUP_BEAT_MS {
+        if pause_ms > beat_ms(self.size) {
             self.peers
-                .iter_mut()
+                .values_mut()
                 .for_each(|peer| peer.since_ms = (peer.since_ms + pause_ms).min(now_ms));
         }
         let (led_by, asks) = (self.led_by, self.asks());
         // A rank that is not asked has no need to answer.
-        for (rank, peer) in (0..).zip(&mut self.peers) {
-            if matches!(peer.status, Status::Asked | Status::Alive(_)) && !asks.contains_key(&rank)
-            {
+        for (rank, peer) in &mut self.peers {
+            if matches!(peer.status, Status::Asked | Status::Alive(_)) && !asks.contains_key(rank) {
                 peer.since_ms = now_ms;
             }
         }
         for rank in asks.into_keys() {
-            let Some(peer) = self.peers.get_mut(rank as usize) else { continue };
-            let is_silent = now_ms.saturating_sub(peer.since_ms) > limits::REGROUP_SILENCE_MS;
+            let Some(peer) = self.peers.get_mut(&rank) else { continue };
+            let is_silent = now_ms.saturating_sub(peer.since_ms) > silence_ms(self.size);
             // A rank that works on for too long cannot lead. A higher one leads then.
             let is_passed = now_ms >= self.deadline_ms || led_by.is_some_and(|it| it > rank);
             let is_idle = is_passed && rank < self.own;
@@ -378,15 +397,14 @@ impl Election {
                 peer.status = Status::Silent;
             }
         }
-        let has_moved = |rank| self.status(rank) == Status::Alive(Stage::Moved);
-        let agreed = |rank| match self.status(rank) {
+        let agreed = |peer: &Peer| match peer.status {
             Status::Alive(Stage::Agreed(value)) => Some(value),
             _ => None,
         };
-        if let Some(value) = self.others().find_map(agreed) {
+        if let Some(value) = self.peers.values().find_map(agreed) {
             return Step::Agreed(value);
         }
-        if self.others().any(has_moved) {
+        if self.peers.values().any(|peer| peer.status == Status::Alive(Stage::Moved)) {
             return Step::Excluded;
         }
         if self.leader() != self.own {
@@ -412,7 +430,7 @@ impl Election {
             self.succeed(quorum.members)
         } else if has_no_rival && let Some(step) = self.ask_witness(&quorum) {
             step
-        } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
+        } else if now_ms.saturating_sub(settled_ms) > silence_ms(self.size) {
             Step::NoQuorum(quorum)
         } else {
             // The end of a process may be known in a moment.
@@ -472,29 +490,31 @@ impl Election {
             let says_so = |vote: &Vote| vote.dead.contains(rank);
             self.dead.contains(rank) || self.votes.values().any(says_so)
         };
-        let rest = self.others().filter(|rank| !members.contains(rank) && !is_dismissed(rank));
+        let is_member = |rank: &u32| members.binary_search(rank).is_ok();
+        let rest = self.others().filter(|rank| !is_member(rank) && !is_dismissed(rank));
         let electorate = members.len() + rest.clone().count();
         let unknown = rest.filter(|rank| !is_dead(rank)).collect();
         Quorum { members, electorate, unknown }
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + Clone {
-        (0..).take(self.peers.len()).filter(|rank| *rank != self.own)
+        (0..).take(self.size).filter(|rank| *rank != self.own)
     }
 
     fn status(&self, rank: u32) -> Status {
-        self.peers.get(rank as usize).map_or(Status::Gone, |peer| peer.status)
+        let unknown = if (rank as usize) < self.size { Status::Unasked } else { Status::Gone };
+        self.peers.get(&rank).map_or(unknown, |peer| peer.status)
     }
 
     /// The time since the rank was asked, or answered last.
     fn quiet_ms(&self, rank: u32, now_ms: u64) -> u64 {
-        let peer = self.peers.get(rank as usize);
+        let peer = self.peers.get(&rank);
         peer.map_or(0, |peer| now_ms.saturating_sub(peer.since_ms))
     }
 
     fn note(&mut self, rank: u32, status: Status, since_ms: u64) {
-        if let Some(peer) = self.peers.get_mut(rank as usize) {
-            *peer = Peer { status, since_ms };
+        if (rank as usize) < self.size {
+            self.peers.insert(rank, Peer { status, since_ms });
         }
     }
 }

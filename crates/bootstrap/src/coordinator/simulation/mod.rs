@@ -17,13 +17,18 @@ use crate::arbiter::FailureReport;
 use crate::arbiter::agreement::silence_ms;
 use crate::arbiter::call_log::{History, Logged};
 use crate::arbiter::failure_cause::{FailureCause, RankOnHost};
+use crate::channel::acceptor::{helpers_of, turn};
 use crate::channel::greeting::{Greeting, Purpose};
+use crate::channel::socket::BACKLOG;
 use crate::control::inbound::Mark;
 use crate::control::message::Source;
 use crate::control::message::tests::entry;
 use crate::control::relay;
 use crate::control::task::{ControlStream, Incoming};
 use crate::discover::secret::Secret;
+use regroup::{Due, Regrouping, Said};
+
+mod regroup;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -114,6 +119,8 @@ enum Letter {
     Down(Arc<[u8]>),
     /// A child asks its parent for the message of this number.
     Fetch(u32, u64),
+    /// From this rank, to another one that regroups.
+    Said(u32, Said),
 }
 
 enum Happening {
@@ -130,6 +137,7 @@ enum Happening {
     /// Nobody serves the rank at its parent.
     Refused(u32, u64),
     Returns(Mark),
+    Regroups(Due),
 }
 
 /// A message or a mark on its way from the coordinator to a rank.
@@ -187,8 +195,11 @@ struct World {
     slow: u64,
     /// Long messages that were read.
     read: Vec<(Arc<[u8]>, Read)>,
+    /// The rank whose traffic counts: rank 0, or the leader of those that regroup.
+    hub: u32,
     sent: Traffic,
     received: Traffic,
+    regrouping: Regrouping,
     /// The network is parted from the first time to the second: racks of odd numbers are apart.
     parted: [u64; 2],
 }
@@ -260,6 +271,8 @@ impl World {
             helpers: vec![0; helpers_of(size as usize)],
             slow: 1,
             read: Vec::new(),
+            hub: 0,
+            regrouping: Regrouping::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
             parted: [0; 2],
@@ -283,8 +296,8 @@ impl World {
         busy.cpu
     }
 
-    /// The thread at rank 0 that serves the socket of another rank works for so long from that time
-    /// on. Returns the end.
+    /// The thread at the hub that serves the socket of another rank works for so long from that
+    /// time on. Returns the end.
     fn helps(&mut self, peer: u32, from: u64, for_ns: u64) -> u64 {
         let at = peer as usize % self.helpers.len().max(1);
         match self.helpers.get_mut(at) {
@@ -292,7 +305,7 @@ impl World {
                 *free = (*free).max(from) + for_ns * self.slow;
                 *free
             }
-            None => self.works(0, from, for_ns),
+            None => self.works(self.hub, from, for_ns),
         }
     }
 
@@ -314,10 +327,10 @@ impl World {
     fn carry(&mut self, time: u64, [from, to]: [u32; 2], message: usize, letter: Letter) {
         let bytes = framed(message);
         let wire = bytes as u64 * WIRE_PS / 1_000;
-        if from == 0 {
+        if from == self.hub {
             self.sent.add(1, bytes);
         }
-        if to == 0 {
+        if to == self.hub {
             self.received.add(1, bytes);
         }
         let out = &mut self.member(from).busy.out;
@@ -336,9 +349,10 @@ impl World {
     fn send(&mut self, time: u64, ends @ [from, _]: [u32; 2], message: usize, letter: Letter) {
         let [own, socket] = message_ns(framed(message));
         let ready = self.works(from, time, own);
-        let ready = match ends {
-            [0, to] => self.helps(to, ready, socket),
-            _ => self.works(from, ready, socket),
+        let ready = if from == self.hub {
+            self.helps(ends[1], ready, socket)
+        } else {
+            self.works(from, ready, socket)
         };
         self.carry(ready, ends, message, letter);
     }
@@ -404,13 +418,9 @@ impl World {
     async fn happens(&mut self, time: u64, happening: Happening) {
         match happening {
             Happening::Connects(rank, tries) => {
-                // The host repeats the packet after 1 s and 2 s. After 5 s the rank dials again.
-                if self.backlog >= BACKLOG.unsigned_abs() {
-                    let share = 400 * MS * u64::from(rank % 16) / 16;
-                    let pause = [S, 2 * S, 2 * S + 400 * MS + share][tries as usize % 3];
+                if let Some(pause) = self.queues(rank, tries) {
                     return self.at(time + pause, Happening::Connects(rank, tries + 1));
                 }
-                self.backlog += 1;
                 // The connection takes a message there and back, and the handshake two.
                 let helps = self.helpers.iter_mut().min();
                 let help = helps.map(|free| {
@@ -422,21 +432,7 @@ impl World {
                 self.at(done.max(time + 6 * LATENCY_NS), Happening::Joins(rank));
             }
             Happening::Joins(rank) => self.joins(rank),
-            Happening::Arrives(to, bytes, letter) => {
-                let handshake = if matches!(letter, Letter::Fetch(..)) { HANDSHAKE_NS } else { 0 };
-                let [own, socket] = message_ns(bytes);
-                let socket = socket + handshake;
-                let from = match letter {
-                    Letter::Up(from, _) | Letter::Closed(from) if to == 0 => Some(from),
-                    _ => None,
-                };
-                if let Some(from) = from {
-                    let passes = self.helps(from, time, socket);
-                    self.at(passes, Happening::Passes(to, own, letter));
-                } else if !self.member(to).is_stopped {
-                    self.at(time, Happening::Passes(to, own + socket, letter));
-                }
-            }
+            Happening::Arrives(to, bytes, letter) => self.arrives(time, to, bytes, letter),
             Happening::Passes(to, cpu, letter) => {
                 let done = self.works(to, time, cpu);
                 self.at(done, Happening::Handles(to, letter));
@@ -471,7 +467,39 @@ impl World {
                 self.event(Event::CaughtUp(mark)).await;
             }
             Happening::Returns(_) => {}
+            Happening::Regroups(due) => self.regroups(time, due),
+            Happening::Handles(to, Letter::Said(from, said)) => self.told(time, [from, to], said),
         }
+    }
+
+    /// A message has arrived at a rank, where its socket's thread takes it.
+    fn arrives(&mut self, time: u64, to: u32, bytes: usize, letter: Letter) {
+        let handshake = if matches!(letter, Letter::Fetch(..)) { HANDSHAKE_NS } else { 0 };
+        let [own, socket] = message_ns(bytes);
+        let socket = socket + handshake;
+        let from = match letter {
+            Letter::Up(from, _) | Letter::Closed(from) | Letter::Said(from, _)
+                if to == self.hub =>
+            {
+                Some(from)
+            }
+            _ => None,
+        };
+        if let Some(from) = from {
+            let passes = self.helps(from, time, socket);
+            self.at(passes, Happening::Passes(to, own, letter));
+        } else if !self.member(to).is_stopped {
+            self.at(time, Happening::Passes(to, own + socket, letter));
+        }
+    }
+
+    /// Queues a connection in the kernel. Returns how long the rank waits if there is no room: its
+    /// host repeats the packet after 1 s and 2 s, and after 5 s the rank dials again.
+    fn queues(&mut self, rank: u32, tries: u32) -> Option<u64> {
+        let is_full = self.backlog >= BACKLOG.unsigned_abs();
+        self.backlog += u32::from(!is_full);
+        let share = 400 * MS * u64::from(rank % 16) / 16;
+        is_full.then_some([S, 2 * S, 2 * S + 400 * MS + share][tries as usize % 3])
     }
 
     /// The coordinator admits a rank.
@@ -754,6 +782,12 @@ fn rows(size: u32) -> Vec<Row> {
     });
     simulated(async { rows.push(joined(size).await.0.rack_off().await) });
     simulated(async { rows.push(joined(size).await.0.stop().await) });
+    simulated(async {
+        rows.push(joined(size).await.0.regroup("Regroup after a death", &[size / 2 + 1]).await);
+    });
+    simulated(async {
+        rows.push(joined(size).await.0.regroup("Regroup without rank 0", &[0]).await);
+    });
     if size > RACK {
         simulated(async { rows.push(joined(size).await.0.part().await) });
         simulated(async { rows.push(joined(size).await.0.part_and_break().await) });
