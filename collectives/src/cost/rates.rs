@@ -150,7 +150,8 @@ const STAGED: Shares = Shares {
 /// More than two ranks that use staging buffers. A rank signals all others at once.
 const SIGNALLED: Shares = Shares { work: [[115, 90], [50, 100]], ..STAGED };
 
-/// Ranks that copy from the root's staging buffer what the root has copied there.
+/// Ranks that copy from the root's staging buffer what the root has copied there. The shares of
+/// CPU time are fits of calls on shared CPUs. With a CPU each, ranks were not measured.
 const FROM_ROOT: Shares = Shares { byte: [100, 100], work: [[115, 90], [75, 100]], ..STAGED };
 
 /// Two ranks that swap staging buffers: each writes to lines that are in its caches already.

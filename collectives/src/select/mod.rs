@@ -125,7 +125,7 @@ fn choose(
     let estimated = |algorithm: &Algorithm| {
         let suits = algorithm.suits(layout)
             && has_few_links(algorithm, layout)
-            && (!is_staged_broadcast(algorithm) || is_long_for_staging(question.call, layout));
+            && suits_staging(algorithm, question.call, layout);
         automatic(algorithm) && suits && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
@@ -197,13 +197,12 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
 /// others have begun it. By links it need not, so a row of short broadcasts is faster.
 const STAGED_BROADCAST_BYTES_MIN: usize = 128 * 1024;
 
-fn is_staged_broadcast(algorithm: &Algorithm) -> bool {
-    algorithm.collective == Collective::Broadcast && algorithm.needs_staging()
-}
-
-/// Whether its price may decide for a broadcast through a staging buffer. It was measured on ranks
-/// that share CPUs. Two ranks copy as often by their link.
-fn is_long_for_staging(call: &Call, layout: &Layout) -> bool {
+/// Whether the price of `algorithm` may decide for this call. Broadcasts through a staging buffer
+/// were measured on ranks that share CPUs. Two ranks copy as often by their link.
+fn suits_staging(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool {
+    if algorithm.collective != Collective::Broadcast || !algorithm.needs_staging() {
+        return true;
+    }
     let bytes = call.count.saturating_mul(call.data_type.bytes());
     let shares_cpus = layout.occupancy().is_oversubscribed();
     layout.size() > 2 && shares_cpus && bytes >= STAGED_BROADCAST_BYTES_MIN

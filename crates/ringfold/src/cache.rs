@@ -33,7 +33,8 @@ const PROGRAM_OPS_KEPT: usize = 1 << 18;
 /// a new program, so these calls have a share of their own.
 const UNEVEN_OPS_KEPT: usize = 1 << 16;
 
-/// The longest buffers of short calls. Two stamps of such a call take a tenth of its time.
+/// The longest buffers of short calls. The stamp and the counts at the end of such a call take a
+/// tenth to a third of its time.
 const SHORT_BYTES: usize = 4096;
 
 /// The compiled calls of a communicator.

@@ -171,7 +171,7 @@ impl<T> Listed<T> {
     /// Keeps so many items, and at least one.
     fn keep(&mut self, items: usize) {
         let items = items.max(1);
-        self.others += self.first.len().saturating_sub(items);
+        self.others = self.others.saturating_add(self.first.len().saturating_sub(items));
         self.first.truncate(items);
     }
 }
@@ -244,7 +244,7 @@ impl fmt::Display for FailureCause {
         match self {
             Self::Died { who } => write!(f, "the process of {who} is gone"),
             Self::Silent { ranks, for_ms } => {
-                let verb = if ranks.len() + ranks.others() == 1 { "does" } else { "do" };
+                let verb = if ranks.len() == 1 && ranks.others() == 0 { "does" } else { "do" };
                 write!(f, "{ranks} {verb} not answer (asked {for_ms} ms ago): stopped or cut off")
             }
             Self::Absent { seq, call, ranks } => {
@@ -435,6 +435,16 @@ mod tests {
         assert_eq!(list(&[3]), "rank 3");
         assert_eq!(list(&[0, 1, 2, 5, 7, 8]), "ranks 0-2, 5, 7-8");
         assert_eq!(list(&[u32::MAX, 0]), format!("ranks {}, 0", u32::MAX));
+    }
+
+    /// A rank may send any number.
+    #[test]
+    fn a_hostile_number_of_others_is_no_overflow() {
+        let who = |rank| RankOnHost { rank: Rank(rank), host: None };
+        let ranks = Listed { first: vec![who(3), who(4)], others: usize::MAX };
+        let mut cause = FailureCause::Silent { ranks, for_ms: 500 };
+        cause.shorten(usize::MAX);
+        assert!(cause.to_string().starts_with("rank 3 and 18446744073709551615 others do not"));
     }
 
     /// Causes with many ranks in every list, none of them beside another.

@@ -38,12 +38,12 @@ const MUTE: Duration = Duration::from_millis(200);
 const OPENED: Duration = Duration::from_secs(1);
 const _: () = assert!(MUTE.as_millis() < OPENED.as_millis());
 const _: () = assert!(OPENED.as_millis() < limits::HANDSHAKE_MS as u128);
-/// Connections after which one more thread helps.
+/// Accepted connections after which a port starts one more of its threads that help.
 const PER_HELPER: usize = 64;
 /// How long connections wait when no file descriptor is left.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Ranks for which one more thread helps with handshakes.
+/// Ranks for which a port may have one more thread that helps.
 const RANKS_PER_HELPER: usize = 128;
 const HELPERS_MAX: usize = 4;
 /// Ranks that may dial at once: half of those that a kernel queues.
@@ -119,8 +119,8 @@ pub(crate) async fn accept(
     accept_any(slots, 0, listener, vec![shared], turned_away, peers).await;
 }
 
-/// As `accept`, for peers that share any of these greetings and secrets. As more and more
-/// come, up to so many threads help with the handshakes and serve the sockets from then on.
+/// As `accept`, for peers that share any of these greetings and secrets. Once many have come, up to
+/// so many threads help with the handshakes, and keep the sockets of those that they let in.
 pub(crate) async fn accept_any(
     slots: usize,
     helpers: usize,

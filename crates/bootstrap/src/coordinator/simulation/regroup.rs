@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::parts::Row;
 use super::*;
 use crate::regroup::election::{Election, Purpose, Stage, Step, beat_ms};
 use crate::regroup::message::{FromVisitor, Invitation, ToVisitor};
