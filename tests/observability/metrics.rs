@@ -25,13 +25,18 @@ pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 
 /// Four ranks that call so often with 1 MiB over TCP, and then sleep until `stop` exists.
 fn counted(metrics: &str, times: &str, stop: &str) -> Ranks {
-    counted_by(4, "262144", "tcp", [metrics, times, stop])
+    counted_by(4, "262144", &[("RINGFOLD_TRANSPORT", "tcp")], [metrics, times, stop])
 }
 
-fn counted_by(ranks: usize, elements: &str, via: &str, [metrics, times, stop]: [&str; 3]) -> Ranks {
+fn counted_by(
+    ranks: usize,
+    elements: &str,
+    settings: &[(&str, &str)],
+    [metrics, times, stop]: [&str; 3],
+) -> Ranks {
     let ranks = Ranks::start(ranks, |_, command| {
         command.args(["counted", elements, times, stop]);
-        command.env("RINGFOLD_TRANSPORT", via).env("RINGFOLD_METRICS", metrics);
+        command.envs(settings.iter().copied()).env("RINGFOLD_METRICS", metrics);
     });
     ranks.wait_for("counted");
     ranks
@@ -112,13 +117,15 @@ fn counters_are_those_of_the_plan() {
     }
 }
 
-/// The ends of many of these calls have no time.
+/// Most of these calls end in their first exchange. Their ends have no time.
 #[test]
 fn short_calls_count_once_with_their_bytes() {
     let folder = Folder::new();
     let (stop, port) = (folder.at("stop"), free_port());
     let metrics = format!("127.0.0.1:{port}");
-    let ranks = counted_by(2, "64", "shm", [&metrics, "1000", &stop]);
+    let settings =
+        [("RINGFOLD_TRANSPORT", "shm"), ("RINGFOLD_ALGO", "allreduce:recursive_doubling")];
+    let ranks = counted_by(2, "64", &settings, [&metrics, "1000", &stop]);
     let job = job_of(&ranks);
     let of_calls = |page: &str, metric| {
         let mut all = samples(page, metric, &job);
@@ -133,9 +140,11 @@ fn short_calls_count_once_with_their_bytes() {
     let counts = of_calls(&page, "ringfold_call_duration_seconds_count");
     assert_eq!(counts.iter().map(|it| it.1).sum::<f64>(), 2000.0);
     let planned = 1000.0 * planned("2", "256", label(&counts[0].0, "algorithm"));
+    // A rank that leaves a call without a poll has so much of its short messages not counted yet.
+    let late = 2.0 * 64.0 * 1024.0;
     let sent: f64 = samples(&page, "ringfold_sent_bytes_total", &job).iter().map(|it| it.1).sum();
     // Beside them goes what the ranks say before and after their calls.
-    assert!(planned <= sent && sent < 1.02 * planned, "{sent} sent, {planned} planned");
+    assert!(planned - late <= sent && sent < 1.02 * planned, "{sent} sent, {planned} planned");
     fs::write(&stop, "").unwrap();
     for outcome in ranks.finish(LONG) {
         assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");
