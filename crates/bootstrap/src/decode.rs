@@ -1,11 +1,13 @@
 //! The decoders of all bytes from unauthenticated or authenticated peers, without the sockets, for
 //! fuzzing. None may panic, or allocate much more than its input's size.
 
+use ringfold_types::limits::CALL_KINDS_MAX;
+
 use crate::channel::frames::decode;
 use crate::control::message::{FromCoordinator, ToCoordinator};
 use crate::control::relay::Fetch;
 use crate::look::{Places, Question, Records};
-use crate::record::counters::read_counters;
+use crate::record::counters::counters_of;
 use crate::record::format::{MAGIC, RECORD_WORDS, VERSION, at};
 use crate::record::read::{Record, read_record, to_bytes};
 use crate::rendezvous::{FromLauncher, ToLauncher};
@@ -72,12 +74,14 @@ pub fn is_record(copies: [&[(u16, u64)]; 2]) -> bool {
         for (place, word) in changes {
             words[usize::from(*place) % RECORD_WORDS] = *word;
         }
-        to_bytes(&words)
+        words.clone()
     });
-    let counters = read_counters(&copies[0], &copies[1]).is_ok();
-    let record = read_record(&copies[0], &copies[1]);
+    let counters = counters_of(&copies);
+    assert!(counters.calls.len() <= CALL_KINDS_MAX);
+    let [first, second] = copies.map(|words| to_bytes(&words));
+    let record = read_record(&first, &second);
     record.iter().for_each(print);
-    counters && record.is_ok()
+    record.is_ok()
 }
 
 /// Works out all that is shown of a record.

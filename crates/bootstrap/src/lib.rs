@@ -85,7 +85,7 @@ pub use join::joiner::{Options, Parent, ParentGroup};
 pub use look::{FarGroup, FarHost, FarHosts, HostLook, look_around};
 pub use record::copy::dump_ended;
 pub use record::count::{CallKind, is_traced};
-pub use record::counters::{CountedCalls, Counters, open_counters, read_counters};
+pub use record::counters::{CountedCalls, Counters, open_counters};
 pub use record::folder::digest as record_folder_digest;
 pub use record::read::{
     AwaitedMessage, InvalidRecord, LookPort, Record, RecordedCall, RecordedEvent, RecordedGroup,

@@ -1,13 +1,16 @@
 //! Reads the counters of a record.
 
+use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use ringfold_types::limits::CALL_KINDS_MAX;
 
 use super::count::CallKind;
-use super::format::{DURATIONS, GROUPS, KINDS, at, group_at, kind, untimed};
-use super::read::{InvalidRecord, bytes_of, copies_of, pair, state_of_process, text, traffic_of};
+use super::format::{DURATIONS, GROUPS, KINDS, RECORD_WORDS, at, group, group_at, kind, untimed};
+use super::read::{check_version, open_file, pair, state_of_process, text, to_words, traffic_of};
 
 /// The counters of a process, which only grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub struct Counters {
     pub name: String,
     /// The rank of the process in its first group.
     pub rank: u64,
-    /// The number of ranks in its first group; 0 before it has joined.
+    /// The number of ranks in its first group.
     pub size: u64,
     /// The nanoseconds for which calls waited.
     pub waited: u64,
@@ -48,12 +51,6 @@ pub struct CountedCalls {
 }
 
 impl Counters {
-    /// Whether the process, which is on this host, has not ended.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        state_of_process(self.pid, self.begun).is_some()
-    }
-
     /// Raises the counters to those of an earlier look at the same process. A look may miss calls
     /// that change their kind meanwhile.
     pub fn raise_to(&mut self, before: &Self) {
@@ -88,24 +85,45 @@ impl CountedCalls {
     };
 }
 
-/// Reads the counters of the record in a file, which its process may write meanwhile.
+/// Reads the counters of the record in a file, which its process may write meanwhile. Returns `None`
+/// if that process, which is on this host, has ended or has not joined. Its calls and events are
+/// not read: a page of metrics takes the counters of all records of a host.
 ///
 /// # Errors
 /// The file cannot be read, or is no record of this version.
-pub fn open_counters(path: &Path) -> io::Result<Counters> {
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let first = bytes_of(path)?;
-    read_counters(&first, &bytes_of(path)?).map_err(invalid)
+pub fn open_counters(path: &Path) -> io::Result<Option<Counters>> {
+    let file = open_file(path)?;
+    let mut first = vec![0; RECORD_WORDS];
+    read_part(&file, &mut first, 0..at::TRAFFIC.end)?;
+    check_version(&first).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let is_running = || state_of_process(first[at::PID], first[at::BEGUN]).is_some();
+    if first[at::SIZE] == 0 || !is_running() {
+        return Ok(None);
+    }
+    read_part(&file, &mut first, KINDS)?;
+    let mut second = vec![0; RECORD_WORDS];
+    for group in (0..GROUPS).map(group_at) {
+        let facts = group.start..group.start + group::CALLS;
+        read_part(&file, &mut first, facts.clone())?;
+        if first[facts.start + group::KIND] != 0 {
+            read_part(&file, &mut second, facts)?;
+        }
+    }
+    Ok(Some(counters_of(&[first, second])))
 }
 
-/// Decodes the counters of two copies of a record, the second made after the first. They lack what
-/// changes meanwhile, and count nothing twice.
-///
-/// # Errors
-/// The bytes are no record of this version.
-pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRecord> {
-    let copies = copies_of(first, second)?;
-    let [first, second] = &copies;
+/// Reads these words of the record in a file into their places.
+fn read_part(file: &File, words: &mut [u64], part: Range<usize>) -> io::Result<()> {
+    let mut bytes = vec![0; size_of::<u64>() * part.len()];
+    file.read_exact_at(&mut bytes, (size_of::<u64>() * part.start) as u64)?;
+    words[part].copy_from_slice(&to_words(&bytes));
+    Ok(())
+}
+
+/// The counters in two copies of a record's words, the second made after the first; of that only
+/// the groups matter. They lack what changes meanwhile, and count nothing twice.
+pub(crate) fn counters_of(copies: &[Vec<u64>; 2]) -> Counters {
+    let [first, second] = copies;
     let mut calls: Vec<CountedCalls> = (0..CALL_KINDS_MAX)
         .map(|index| {
             let words = &first[KINDS][index * kind::WORDS..][..kind::WORDS];
@@ -130,15 +148,15 @@ pub fn read_counters(first: &[u8], second: &[u8]) -> Result<Counters, InvalidRec
     }
     let is_used = |it: &CountedCalls| it.untimed > 0 || it.durations.iter().any(|it| *it > 0);
     calls.retain(is_used);
-    Ok(Counters {
-        pid: second[at::PID],
-        begun: second[at::BEGUN],
-        job: pair(second, at::JOB),
-        name: text(&second[at::NAME], u64::MAX),
-        rank: second[at::RANK],
-        size: second[at::SIZE],
+    Counters {
+        pid: first[at::PID],
+        begun: first[at::BEGUN],
+        job: pair(first, at::JOB),
+        name: text(&first[at::NAME], u64::MAX),
+        rank: first[at::RANK],
+        size: first[at::SIZE],
         waited: first[at::WAITED],
-        traffic: traffic_of(&copies),
+        traffic: traffic_of(copies),
         calls,
-    })
+    }
 }

@@ -221,13 +221,18 @@ pub(super) fn copies_of(first: &[u8], second: &[u8]) -> Result<[Vec<u64>; 2], In
         return Err(InvalidRecord("it does not have the length of a record"));
     }
     let copies = [to_words(first), to_words(second)];
-    if copies[1][at::MAGIC] != MAGIC {
+    check_version(&copies[1]).map(|()| copies)
+}
+
+/// Fails unless these are the words of a record of this version.
+pub(crate) fn check_version(words: &[u64]) -> Result<(), InvalidRecord> {
+    if words[at::MAGIC] != MAGIC {
         return Err(InvalidRecord("it is no record of ringfold"));
     }
-    if copies[1][at::VERSION] != VERSION {
+    if words[at::VERSION] != VERSION {
         return Err(InvalidRecord("it is a record of another version of ringfold"));
     }
-    Ok(copies)
+    Ok(())
 }
 
 /// The traffic in two copies of a record. Short calls of two ranks, whose ends have no times, send
@@ -389,16 +394,24 @@ fn look_port(group: &[u64]) -> Option<LookPort> {
     Some(LookPort { address, key: key.try_into().ok()? })
 }
 
+/// Opens the file of a record.
+///
+/// # Errors
+/// The file cannot be opened, or is no regular file.
+pub(super) fn open_file(path: &Path) -> io::Result<fs::File> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    fs::File::open(path)
+}
+
 /// The bytes of a file that may be a record: at most one more than a record has.
 ///
 /// # Errors
 /// The file cannot be read, or is no regular file.
 pub(super) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
-    if !fs::symlink_metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
     let mut bytes = Vec::with_capacity(limits::RECORD_BYTES + 1);
-    fs::File::open(path)?.take(limits::RECORD_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    open_file(path)?.take(limits::RECORD_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -11,7 +11,7 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::time::ClockId;
 
 use super::clock::nanoseconds;
-use super::counters::{CountedCalls, read_counters};
+use super::counters::{CountedCalls, open_counters};
 use super::format::CALL_WORDS;
 use super::read::{AwaitedMessage, Record, read_record, state_of};
 use super::*;
@@ -49,8 +49,12 @@ fn name(count: usize) -> CallName {
 }
 
 /// Calls without a time count by their number, also while they run, and once their kind has ended.
-fn counts_calls(words: &[AtomicU64], calls: &CallLog) {
-    let count = || read_counters(&bytes(words), &bytes(words)).unwrap();
+fn counts_calls(words: &[AtomicU64], calls: &CallLog, folder: &Folder) {
+    let path = folder.at("counted.record");
+    let count = || {
+        std::fs::write(&path, bytes(words)).unwrap();
+        open_counters(path.as_ref()).unwrap().unwrap()
+    };
     let untimed = || {
         let counters = count();
         let of = |kind: &CountedCalls| (kind.untimed, kind.durations.iter().sum::<u64>());
@@ -94,6 +98,10 @@ fn counts_calls(words: &[AtomicU64], calls: &CallLog) {
     assert_eq!((kinds.len(), kinds.last().unwrap().kind), (limits::CALL_KINDS_MAX, None));
     let timed = kinds.iter().flat_map(|kind| kind.durations).sum::<u64>();
     assert_eq!(timed, 3 + 256, "none is lost");
+    let begun = words[at::BEGUN].fetch_add(1, Ordering::Relaxed);
+    std::fs::write(&path, bytes(words)).unwrap();
+    assert_eq!(open_counters(path.as_ref()).unwrap(), None, "of a process that has ended");
+    words[at::BEGUN].store(begun, Ordering::Relaxed);
 }
 
 /// The part of the test that waits for messages.
@@ -189,7 +197,7 @@ fn the_record_of_a_process() {
 
     torn_parts_are_left_out(words);
 
-    counts_calls(words, &calls);
+    counts_calls(words, &calls, &folder);
 
     let copied = std::fs::read(folder.at(&format!("dump/a_host-{}.record", found.pid))).unwrap();
     let copied = read_record(&copied, &copied).unwrap();

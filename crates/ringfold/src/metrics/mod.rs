@@ -207,8 +207,8 @@ impl Seen {
     /// The metrics of the processes that run now and have joined.
     fn text(&self) -> String {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let found = entries.filter_map(|entry| open_counters(&entry.path()).ok());
-        let mut found: Vec<Counters> = found.filter(|it| it.size > 0 && it.is_running()).collect();
+        let found = entries.filter_map(|entry| open_counters(&entry.path()).ok().flatten());
+        let mut found: Vec<Counters> = found.collect();
         found.sort_unstable_by_key(|it| (it.job, it.rank, it.begun));
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         for counters in &mut found {
