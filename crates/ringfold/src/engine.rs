@@ -471,6 +471,10 @@ impl<A: Fn(&End) -> bool, F: Fn(&Engine) -> bool> Drive for Driving<'_, A, F> {
         Ok(self.engine.poll())
     }
 
+    fn lacks_poll(&self) -> bool {
+        self.engine.core.router.lacks_poll()
+    }
+
     fn check_abort(&mut self) -> Result<(), CallError> {
         Ok(())
     }

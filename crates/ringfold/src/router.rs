@@ -1,5 +1,6 @@
 //! Routes messages to transports: one transport leads to each peer.
 
+use std::cell::Cell;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
@@ -29,6 +30,8 @@ pub(crate) struct Router {
     offload: Option<Offload>,
     /// Callers' buffers are lent to transports.
     is_leasing: bool,
+    /// The caller has found no bytes since the last poll where only a poll may bring some.
+    lacks_poll: Cell<bool>,
     /// The process that has the connections.
     process: Process,
 }
@@ -82,6 +85,7 @@ impl Router {
             names,
             offload: None,
             is_leasing: false,
+            lacks_poll: Cell::new(false),
             process: Process::this(),
         }
     }
@@ -219,12 +223,26 @@ impl Router {
 
     #[inline]
     pub(crate) fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        self.transports[self.route[link.peer.index()]].readable(link)
+        match &self.transports[self.route[link.peer.index()]] {
+            Via::Memory(via) => via.readable(link),
+            Via::Messages(via) => {
+                let found = via.readable(link);
+                self.lacks_poll.set(self.lacks_poll.get() || matches!(found, Ok(None)));
+                found
+            }
+        }
+    }
+
+    /// Whether the caller has found no bytes since the last poll where only a poll may bring some.
+    #[inline]
+    pub(crate) fn lacks_poll(&self) -> bool {
+        self.lacks_poll.get()
     }
 
     /// Polls every transport, and the groups of in-network reduction. Whether one of them made
     /// progress.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
+        self.lacks_poll.set(false);
         let moved = self.offload.as_ref().is_some_and(Offload::poll);
         self.transports.iter_mut().try_fold(moved, |moved, via| Ok(via.poll()? || moved))
     }
@@ -312,5 +330,27 @@ impl Drop for Router {
             std::mem::forget(std::mem::take(&mut self.transports));
             std::mem::forget(self.offload.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_transport::local::Local;
+
+    use super::*;
+
+    #[test]
+    fn a_rank_that_found_no_message_lacks_a_poll() {
+        let mut ends = Local::mesh(2).unwrap();
+        let mut peer = ends.pop().unwrap();
+        let via = Via::Messages(Box::new(ends.pop().unwrap()));
+        let mut router = Router::new(vec![via], vec![0; 2], vec!["local"; 2]);
+        let link = |peer| Link { peer: Rank(peer), lane: Lane(0) };
+        assert!(!router.lacks_poll());
+        assert!(router.readable(link(1)).unwrap().is_none() && router.lacks_poll());
+        peer.send(link(0), 7, &[1; 8]).unwrap();
+        assert!(router.readable(link(1)).unwrap().is_none(), "only a poll brings it");
+        router.poll().unwrap();
+        assert!(router.readable(link(1)).unwrap().is_some() && !router.lacks_poll());
     }
 }

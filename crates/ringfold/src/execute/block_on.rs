@@ -62,6 +62,8 @@ pub(crate) trait Drive {
     fn is_flushed(&self) -> bool;
     /// Polls the transports. Whether one of them made progress.
     fn poll(&mut self) -> Result<bool, CallError>;
+    /// Whether only a poll may bring the bytes that the last advance did not find.
+    fn lacks_poll(&self) -> bool;
     /// Fails once the job has failed.
     fn check_abort(&mut self) -> Result<(), CallError>;
     /// Whether a peer may be copying a message of this rank.
@@ -176,8 +178,8 @@ pub(crate) fn finish(
             }
             Progress::Idle if early_spins > 0 => {
                 early_spins -= 1;
-                // Only a few rounds poll: bytes that need a poll are late in any case.
-                if early_spins.is_multiple_of(16) {
+                // Bytes of shared memory need no poll.
+                if driven.lacks_poll() || early_spins.is_multiple_of(16) {
                     driven.poll()?;
                 }
                 std::hint::spin_loop();
@@ -235,6 +237,11 @@ impl<W: Work, T: Timing> Drive for Driven<'_, W, T> {
     fn poll(&mut self) -> Result<bool, CallError> {
         let Self { router, timing, .. } = self;
         Ok(timing.attempt(|| router.poll(), |polled| !matches!(polled, Ok(false)))?)
+    }
+
+    #[inline]
+    fn lacks_poll(&self) -> bool {
+        self.router.lacks_poll()
     }
 
     #[inline]
