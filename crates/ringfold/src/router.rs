@@ -9,8 +9,8 @@ use ringfold_lend::{lend_input, lend_output, lend_registered};
 use ringfold_reduce::{Kernel, Line};
 use ringfold_topology::PeerMemory;
 use ringfold_transport::{
-    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Registration, Rendezvous,
-    SharedMemory, Transport, UserBuffer, copy,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Received, Registration,
+    Rendezvous, SharedMemory, Transport, UserBuffer, copy,
 };
 use ringfold_types::limits::RDMA_LEND_BYTES;
 use ringfold_types::{Lane, Rank};
@@ -233,6 +233,23 @@ impl Router {
         }
     }
 
+    #[inline]
+    pub(crate) fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<Received>, LinkError> {
+        match &mut self.transports[self.route[link.peer.index()]] {
+            Via::Memory(via) => via.recv(link, tag, dst),
+            Via::Messages(via) => {
+                let received = via.recv(link, tag, dst);
+                self.lacks_poll.set(self.lacks_poll.get() || matches!(received, Ok(None)));
+                received
+            }
+        }
+    }
+
     /// Whether the caller has found no bytes since the last poll where only a poll may bring some.
     #[inline]
     pub(crate) fn lacks_poll(&self) -> bool {
@@ -352,5 +369,7 @@ mod tests {
         assert!(router.readable(link(1)).unwrap().is_none(), "only a poll brings it");
         router.poll().unwrap();
         assert!(router.readable(link(1)).unwrap().is_some() && !router.lacks_poll());
+        assert!(router.recv(link(1), 7, &mut [0; 8]).unwrap().is_some() && !router.lacks_poll());
+        assert!(router.recv(link(1), 7, &mut [0; 8]).unwrap().is_none() && router.lacks_poll());
     }
 }

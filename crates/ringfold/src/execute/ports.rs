@@ -82,7 +82,7 @@ impl<T: Timing> Ports for CallPorts<'_, '_, T> {
         }
         let link = link(from, lane);
         let shift = self.buffers.shift(Form::of(dst.buffer));
-        let received = self.router.to(link).recv(link, self.tag, self.buffers.write(dst))?;
+        let received = self.router.recv(link, self.tag, self.buffers.write(dst))?;
         match received {
             None => Ok(0),
             Some(received) if received.tag == self.tag => Ok(received.bytes >> shift),

@@ -112,7 +112,7 @@ impl Track {
     ) -> Arrival {
         let (before, link, tag) = (*arrived, self.link(from), self.tag_of_body(bytes.len()));
         while *arrived < bytes.len() {
-            match router.to(link).recv(link, tag, &mut bytes[*arrived..])? {
+            match router.recv(link, tag, &mut bytes[*arrived..])? {
                 None => break,
                 Some(received) if received.tag != tag => return Ok(Err(Garbled)),
                 Some(received) => *arrived += received.bytes,

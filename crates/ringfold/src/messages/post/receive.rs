@@ -259,7 +259,7 @@ impl Post {
             // Only bytes that have arrived cost memory.
             let before = bytes.len();
             bytes.resize(message.bytes.min(before + ROOM_BYTES), 0);
-            let received = router.to(link).recv(link, tag, &mut bytes[before..]);
+            let received = router.recv(link, tag, &mut bytes[before..]);
             let more = match &received {
                 Ok(Some(received)) if received.tag == tag => received.bytes,
                 _ => 0,
