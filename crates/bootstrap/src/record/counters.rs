@@ -85,9 +85,9 @@ impl CountedCalls {
     };
 }
 
-/// Reads the counters of the record in a file, which its process may write meanwhile. Returns `None`
-/// if that process, which is on this host, has ended or has not joined. Its calls and events are
-/// not read: a page of metrics takes the counters of all records of a host.
+/// Reads the counters of the record in a file, which its process may write meanwhile. Returns
+/// `None` if that process, which is on this host, has ended or has not joined. Its calls and events
+/// are not read: a page of metrics takes the counters of all records of a host.
 ///
 /// # Errors
 /// The file cannot be read, or is no record of this version.
