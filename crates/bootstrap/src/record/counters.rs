@@ -120,8 +120,8 @@ fn read_part(file: &File, words: &mut [u64], part: Range<usize>) -> io::Result<(
     Ok(())
 }
 
-/// The counters in two copies of a record's words, the second made after the first; of that only
-/// the groups matter. They lack what changes meanwhile, and count nothing twice.
+/// The counters in two copies of a record's words, the second made after the first. Only the groups
+/// of the second one are used. Changes between the copies may be missing, and nothing counts twice.
 pub(crate) fn counters_of(copies: &[Vec<u64>; 2]) -> Counters {
     let [first, second] = copies;
     let mut calls: Vec<CountedCalls> = (0..CALL_KINDS_MAX)

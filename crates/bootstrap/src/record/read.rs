@@ -225,7 +225,7 @@ pub(super) fn copies_of(first: &[u8], second: &[u8]) -> Result<[Vec<u64>; 2], In
 }
 
 /// Fails unless these are the words of a record of this version.
-pub(crate) fn check_version(words: &[u64]) -> Result<(), InvalidRecord> {
+pub(super) fn check_version(words: &[u64]) -> Result<(), InvalidRecord> {
     if words[at::MAGIC] != MAGIC {
         return Err(InvalidRecord("it is no record of ringfold"));
     }
