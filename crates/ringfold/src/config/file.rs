@@ -1,21 +1,21 @@
 //! Files that a process writes while it runs.
 
 use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringfold_transport::may_write;
 
 /// Bytes that a file system with room takes.
 const TRIAL: [u8; 4096] = [b'\n'; 4096];
 
-/// The name under which the caller writes a new state of a file. No other caller gets it.
+/// The name under which the caller writes a new state of a file. No other caller gets it, also not
+/// in another container with the same folder, where processes have the same numbers.
 pub(crate) fn part_of(path: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let number = RandomState::new().hash_one(());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}-{number}", std::process::id()))
+    path.with_file_name(format!(".{name}.{number:x}"))
 }
 
 /// Checks that a file can be made or written. Leaves nothing, and no other bytes in the file.

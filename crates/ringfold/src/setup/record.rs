@@ -18,7 +18,7 @@ use ringfold_transport::{
 use ringfold_types::limits::{DUMP_PATH_BYTES, RECORDS_KEPT};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::config::Config;
+use crate::config::{Config, part_of};
 use crate::{metrics, trace};
 
 /// The age at which the record of an ended process goes.
@@ -63,7 +63,7 @@ pub(super) fn start(config: &Config, host: &str) {
 /// Makes the folder `dump`, and returns its absolute path. Warns if a failure cannot copy the
 /// record there.
 fn dump_folder(dump: &Path) -> Option<PathBuf> {
-    let trial = dump.join(format!(".trial-{}", std::process::id()));
+    let trial = part_of(&dump.join("trial"));
     let tried = may_write((RECORD_WORDS * size_of::<u64>()) as u64)
         .and_then(|()| fs::create_dir_all(dump))
         .and_then(|()| fs::write(&trial, b""))
