@@ -161,6 +161,8 @@ fn a_trace_has_the_calls_and_messages_of_all_ranks() {
         let trace = Trace::read(&path);
         assert_eq!(trace.named("process_name").count() as u64, size);
         assert_eq!(trace.named("lost events").count(), 0);
+        // A rank that is always the last one has nothing to wait for.
+        let mut waits = false;
         for (rank, pid) in (0..size).zip(pids) {
             let mut named = trace.named("process_name").filter(|it| it["pid"] == rank + 1);
             let title = named.next().unwrap()["args"]["name"].as_str().unwrap();
@@ -183,7 +185,7 @@ fn a_trace_has_the_calls_and_messages_of_all_ranks() {
                     since <= at && at < since + nanoseconds(&call["dur"])
                 })
             };
-            assert!(trace.of_rank("wait", rank).any(within), "no call of rank {rank} waits");
+            waits |= trace.of_rank("wait", rank).any(within);
             for (name, peer) in [("send", (rank + 1) % size), ("receive", (rank + size - 1) % size)]
             {
                 let messages = trace.of_rank("message", rank).filter(|it| it["name"] == name);
@@ -195,6 +197,7 @@ fn a_trace_has_the_calls_and_messages_of_all_ranks() {
                 assert!(bytes.into_iter().eq((0..500).map(sent)), "rank {rank}: {name}");
             }
         }
+        assert!(waits, "no call of any rank waits");
         let arrows = trace.arrows();
         assert!(arrows.iter().all(|[begin, end]| begin.1 <= end.1), "before it was sent");
         let of_messages = 500 * size;
@@ -219,9 +222,8 @@ fn clocks_of_hosts_are_aligned() {
         Job::start(command.env("RINGFOLD_TRACE", &path))
     };
     let ranks = Ranks((0..4).map(start).collect());
-    for outcome in ranks.finish(LONG) {
-        assert!(outcome.status.success(), "{outcome:?}");
-    }
+    let outcomes = ranks.finish(LONG);
+    assert!(outcomes.iter().all(|it| it.status.success()), "{outcomes:?}");
     let trace = Trace::read(&path);
     let arrows = trace.arrows();
     assert!(arrows.len() >= 10_000, "{} arrows", arrows.len());

@@ -24,8 +24,8 @@ use crate::router::{Router, Via, WAKE_FDS_MAX};
 use crate::trace::{self, Owner, Traced, Traffic};
 
 /// Round trips between two ranks with different clocks after the last one that brought the bounds
-/// closer by a tenth.
-const ROUNDS: usize = 32;
+/// closer by a tenth. By fewer, one way may never meet a peer that is awake.
+const ROUNDS: usize = 128;
 
 /// The most round trips between two ranks.
 const ROUNDS_MAX: usize = 1024;
