@@ -77,8 +77,9 @@ impl Communicator {
             return Err(Error::Argument { rank: own, call: "shrink", what });
         }
         let until = Instant::now() + self.config().join_timeout;
+        let mut doubtful = None;
         loop {
-            let (members, parts) = self.regroup(ranks)?;
+            let (members, parts) = self.regroup(ranks, &mut doubtful)?;
             let name: Arc<str> = self.next_name().into();
             let error = match parts {
                 Ok(parts) => return self.succeed(name, parts, &members),
@@ -122,17 +123,18 @@ impl Communicator {
     /// ```
     pub fn agree(&mut self, flag: u64) -> Result<u64, Error> {
         self.check_process()?;
-        let wish = self.wish(&[], None);
+        let wish = self.wish(&[], None, None);
         let agreed = self.engine()?.health.watch().agree(wish, flag);
         agreed.map_err(|source| self.cannot_regroup(source))
     }
 
-    fn wish(&self, without: &[Rank], address: Option<SocketAddr>) -> Wish {
+    fn wish(&self, without: &[Rank], address: Option<SocketAddr>, doubtful: Option<u128>) -> Wish {
         Wish {
             without: without.to_vec(),
             suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
             address,
             timeout: self.config().join_timeout,
+            doubtful,
         }
     }
 
@@ -217,16 +219,28 @@ impl Communicator {
         Ok(next)
     }
 
-    /// Agrees on the members of the next communicator, and joins them.
-    fn regroup(&mut self, ranks: &[Rank]) -> Result<(Vec<Rank>, Result<Parts, InitError>), Error> {
+    /// Agrees on the members of the next communicator, and joins them. Leaves the communicator of
+    /// which this rank is in doubt, and returns it in a later call if it has formed.
+    fn regroup(
+        &mut self,
+        ranks: &[Rank],
+        doubtful: &mut Option<Doubtful>,
+    ) -> Result<(Vec<Rank>, Result<Parts, InitError>), Error> {
         let origin = self.origin().clone();
         let listener = match origin.open_listener(self.layout()) {
             Ok(listener) => listener,
             Err(error) => return Ok((Vec::new(), Err(error))),
         };
-        let wish = self.wish(ranks, listener.as_ref().map(|it| it.address.socket));
+        let address = listener.as_ref().map(|it| it.address.socket);
+        let wish = self.wish(ranks, address, doubtful.as_ref().map(|it| it.nonce));
         let regrouped = self.engine()?.health.watch().regroup(wish);
         let regrouped = regrouped.map_err(|source| self.cannot_regroup(source))?;
+        let doubted = doubtful.take();
+        let Some(regrouped) = regrouped else {
+            let Some(formed) = doubted else { unreachable!("this rank was in doubt") };
+            return Ok((formed.members, Ok(formed.parts)));
+        };
+        drop(doubted);
         let members = regrouped.members.clone();
         let until = Instant::now() + self.config().join_timeout;
         let place = members.iter().position(|rank| *rank == self.rank());
@@ -248,19 +262,20 @@ impl Communicator {
             }
             Origin::Joined(joined) => {
                 let listener = listener.filter(|_| place == 0).map(|it| it.socket);
-                self.join_survivors(joined, regrouped, Rank::at(place), listener)
+                self.join_survivors(joined, regrouped, (Rank::at(place), listener), doubtful)
             }
         };
         Ok((members, parts))
     }
 
     /// Joins the survivors, as `rank` of their communicator. The first one has the `listener`.
+    /// Leaves the communicator in `doubtful` where this rank does not learn that all have joined.
     fn join_survivors(
         &self,
         joined: &Joined,
         regrouped: Regrouped,
-        rank: Rank,
-        listener: Option<TcpListener>,
+        (rank, listener): (Rank, Option<TcpListener>),
+        doubtful: &mut Option<Doubtful>,
     ) -> Result<Parts, InitError> {
         let Regrouped { members, address, nonce, seat } = regrouped;
         let Some(seat) = seat else { unreachable!("processes have seats") };
@@ -280,14 +295,24 @@ impl Communicator {
             join_group(self.config(), joined, meeting)?
         };
         // No member goes on before all have joined.
-        let all = parts.control.exchange(Vec::new(), self.config().join_timeout);
-        all.map_err(|source| match source {
-            ExchangeError::Failed(cause) => InitError::Failed { rank, cause },
-            source => InitError::Exchange { rank, source },
-        })?;
+        if let Err(source) = parts.control.exchange(Vec::new(), self.config().join_timeout) {
+            seat.leave();
+            *doubtful = Some(Doubtful { members, nonce, parts });
+            return Err(match source {
+                ExchangeError::Failed(cause) => InitError::Failed { rank, cause },
+                source => InitError::Exchange { rank, source },
+            });
+        }
         seat.joined();
         Ok(parts)
     }
+}
+
+/// A communicator that this rank has joined without learning that all members have.
+struct Doubtful {
+    members: Vec<Rank>,
+    nonce: u128,
+    parts: Parts,
 }
 
 /// The ranks that do not answer any more, by this cause.

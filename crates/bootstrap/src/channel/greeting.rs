@@ -10,7 +10,7 @@ use crate::discover::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
 /// version keeps the layout of the greeting's head, which tells a foreign job from another version.
-pub(crate) const VERSION: u16 = 11;
+pub(crate) const VERSION: u16 = 12;
 
 /// The digest of the sources that define the messages of this module's connections. Ranks compare
 /// the sources of all other messages when they have joined.

@@ -250,13 +250,14 @@ impl Control {
     }
 
     /// Agrees with the other survivors of a failure on the members of a new group. The failed group
-    /// stays as it is. All survivors must call it. Blocks until the members are known.
+    /// stays as it is. All survivors must call it. Blocks until the members are known. Returns
+    /// `None` if the doubtful group of the wish has formed.
     ///
     /// # Errors
     /// See [`RegroupError`].
-    pub fn regroup(&self, wish: Wish) -> Result<Regrouped, RegroupError> {
+    pub fn regroup(&self, wish: Wish) -> Result<Option<Regrouped>, RegroupError> {
         match (&self.backend, &self.meeting) {
-            (Backend::Local(coordinator), _) => coordinator.regroup(self.rank, &wish),
+            (Backend::Local(coordinator), _) => coordinator.regroup(self.rank, &wish).map(Some),
             (Backend::Task(task), Some(meeting)) => {
                 meeting.regroup(self.rank, task.runtime(), wish)
             }

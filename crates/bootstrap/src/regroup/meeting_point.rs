@@ -89,10 +89,11 @@ impl Progress {
         if let Some((_, value)) = self.agreed.iter().find(|(number, _)| *number == election) {
             return Stage::Agreed(*value);
         }
-        // The value of such an agreement is forgotten, and the others have moved on.
+        // The value of such an agreement is forgotten, and the others have moved on. No group has
+        // this mark.
         let is_past = self.agreed.front().is_some_and(|(first, _)| (1..*first).contains(&election));
         let current = self.current.filter(|(number, _)| *number == election).map(|(_, it)| it);
-        let fate = self.fate.or_else(|| is_past.then_some(Stage::Moved));
+        let fate = self.fate.or_else(|| is_past.then_some(Stage::Moved(0)));
         fate.or(current).unwrap_or(Stage::Working)
     }
 
@@ -100,7 +101,7 @@ impl Progress {
     fn set(&mut self, election: u64, stage: Stage) -> bool {
         match stage {
             _ if self.of(election) == stage => return false,
-            Stage::Dismissed | Stage::Moved => {
+            Stage::Dismissed | Stage::Moved(_) => {
                 let is_new = self.fate.is_none();
                 self.fate = self.fate.or(Some(stage));
                 return is_new;
@@ -458,9 +459,9 @@ mod tests {
             assert!(progress.set(number, Stage::Agreed(value)));
         }
         progress.set(3, Stage::Working);
-        progress.set(0, Stage::Moved);
+        progress.set(0, Stage::Moved(6));
         let of = |number| progress.of(number);
         assert_eq!([of(2), of(3)], [Stage::Agreed(5), Stage::Agreed(4)]);
-        assert_eq!([of(0), of(1), of(4)], [Stage::Moved; 3]);
+        assert_eq!([of(0), of(1), of(4)], [Stage::Moved(6); 3]);
     }
 }

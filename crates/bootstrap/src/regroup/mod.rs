@@ -53,6 +53,8 @@ pub struct Wish {
     pub address: Option<SocketAddr>,
     /// How long to wait for ranks that answer, and do not regroup.
     pub timeout: Duration,
+    /// The nonce of the group that this rank has joined without learning that all have.
+    pub doubtful: Option<u128>,
 }
 
 /// The members of a new group.
@@ -140,7 +142,10 @@ type Events = mpsc::UnboundedReceiver<(u32, Event)>;
 /// drops it gives up, and the others notice.
 pub struct Seat {
     visitors: Arc<Visitors>,
-    has_joined: AtomicBool,
+    /// The mark of the group.
+    mark: u64,
+    /// Whether all have joined, or this rank has given up.
+    is_over: AtomicBool,
     role: Role,
 }
 
@@ -168,11 +173,11 @@ impl fmt::Debug for Seat {
 }
 
 impl Seat {
-    fn take(point: &MeetingPoint, members: &[u32], role: Role) -> Self {
+    fn take(point: &MeetingPoint, members: &[u32], nonce: u128, role: Role) -> Self {
         *point.doubt() = members.iter().copied().collect();
         let visitors = Arc::clone(&point.visitors);
         visitors.take_seat();
-        Self { visitors, has_joined: AtomicBool::new(false), role }
+        Self { visitors, mark: point.mark(nonce), is_over: AtomicBool::new(false), role }
     }
 
     /// The rank of the old group that has given up or keeps silent, if there is one.
@@ -199,10 +204,11 @@ impl Seat {
         }
     }
 
-    /// Waits until a member gives up or keeps silent. Returns `None` when all have joined.
+    /// Waits until a member gives up or keeps silent. Returns `None` when all have joined, or this
+    /// rank has given up.
     pub(crate) async fn failure(&self) -> Option<Rank> {
         loop {
-            if self.has_joined.load(Ordering::Acquire) {
+            if self.is_over.load(Ordering::Acquire) {
                 return None;
             }
             if let Some(rank) = self.missing() {
@@ -214,8 +220,8 @@ impl Seat {
 
     /// All members have joined. From now on this rank tells others that its group has moved on.
     pub fn joined(&self) {
-        self.has_joined.store(true, Ordering::Release);
-        self.visitors.set_stage(0, Stage::Moved);
+        self.is_over.store(true, Ordering::Release);
+        self.visitors.set_stage(0, Stage::Moved(self.mark));
         if let Role::Voter(voter) = &self.role {
             let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(Visit { joined, mut task, .. }) = voter.visit.take() {
@@ -225,22 +231,33 @@ impl Seat {
             }
         }
     }
+
+    /// Gives the seat up. The other members notice.
+    pub fn leave(&self) {
+        if self.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.visitors.leave_seat();
+        match &self.role {
+            Role::Leader(members) => {
+                self.visitors.give_up(members.iter().map(|(_, number)| *number));
+            }
+            Role::Voter(voter) => {
+                voter.lock().unwrap_or_else(PoisonError::into_inner).visit = None;
+            }
+        }
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if self.has_joined.load(Ordering::Acquire) {
-            return;
-        }
-        self.visitors.leave_seat();
-        if let Role::Leader(members) = &self.role {
-            self.visitors.give_up(members.iter().map(|(_, number)| *number));
-        }
+        self.leave();
     }
 }
 
 impl MeetingPoint {
     /// Regroups with the other ranks. `own` is this rank. Blocks until the members are known.
+    /// Returns `None` if the doubtful group of the wish has formed.
     ///
     /// # Errors
     /// See `RegroupError`.
@@ -249,9 +266,10 @@ impl MeetingPoint {
         own: Rank,
         runtime: &ControlRuntime,
         wish: Wish,
-    ) -> Result<Regrouped, RegroupError> {
+    ) -> Result<Option<Regrouped>, RegroupError> {
         match self.elect(own, runtime, wish, 0)? {
-            Outcome::Regrouped(regrouped) => Ok(regrouped),
+            Outcome::Regrouped(regrouped) => Ok(Some(regrouped)),
+            Outcome::Formed => Ok(None),
             Outcome::Agreed(_) => Err(RegroupError::Excluded),
         }
     }
@@ -273,8 +291,14 @@ impl MeetingPoint {
         match self.elect(own, runtime, wish, election)? {
             Outcome::Agreed(value) if value & !flag == 0 => Ok(value),
             Outcome::Agreed(_) => Err(RegroupError::Uncounted),
-            Outcome::Regrouped(_) => Err(RegroupError::Excluded),
+            Outcome::Regrouped(_) | Outcome::Formed => Err(RegroupError::Excluded),
         }
+    }
+
+    /// What the members of the group with this nonce call it before others.
+    fn mark(&self, nonce: u128) -> u64 {
+        let digest = self.secret.derive(&["formed", &format!("{nonce:x}")]);
+        u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
     }
 
     /// The members of the last group in which this rank took a seat.
@@ -294,7 +318,7 @@ impl MeetingPoint {
         election: u64,
     ) -> Result<Outcome, RegroupError> {
         match self.visitors.stage(election) {
-            Stage::Dismissed | Stage::Moved => return Err(RegroupError::Excluded),
+            Stage::Dismissed | Stage::Moved(_) => return Err(RegroupError::Excluded),
             _ => {}
         }
         // The rank may have to lead.
@@ -320,6 +344,8 @@ impl MeetingPoint {
 /// The outcome of an election.
 enum Outcome {
     Regrouped(Regrouped),
+    /// The doubtful group has formed.
+    Formed,
     Agreed(u64),
 }
 
@@ -330,7 +356,8 @@ fn begin(point: &MeetingPoint, own: u32, wish: &Wish, number: u64) -> Election {
     let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
     let place = (own, point.places().len());
     let election = Election::new(place, without, &suspects, [0, deadline_ms]);
-    let election = election.doubting(point.doubt().clone());
+    let mark = wish.doubtful.map(|nonce| point.mark(nonce));
+    let election = election.doubting(point.doubt().clone(), mark);
     let election = if point.witness().is_some() { election.with_witness() } else { election };
     if number > 0 { election.agreeing(point.opinion().clone()) } else { election }
 }
@@ -437,6 +464,10 @@ fn conclude(
     Some(match step {
         Step::Wait | Step::AskWitness(_) => return None,
         Step::Form(members) => lead(point, own, members, wish.address).map(Outcome::Regrouped),
+        Step::Formed(mark) => {
+            visitors.set_stage(0, Stage::Moved(mark));
+            Ok(Outcome::Formed)
+        }
         Step::Agreed(value) => {
             *point.opinion() = Opinion::default();
             visitors.set_stage(number, Stage::Agreed(value));
@@ -517,7 +548,7 @@ fn lead(
     let invitation = Invitation { members: members.clone(), address, nonce };
     let others: Vec<u32> = members.iter().copied().filter(|rank| *rank != own).collect();
     let invited = point.visitors.answer(0, &others, &ToVisitor::Invited(invitation));
-    let seat = Seat::take(point, &members, Role::Leader(invited));
+    let seat = Seat::take(point, &members, nonce, Role::Leader(invited));
     let members = members.into_iter().map(Rank).collect();
     Ok(Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) })
 }
@@ -532,7 +563,7 @@ fn follow(
     let Invitation { members, address, nonce } = invitation;
     tracing::debug!("rank {leader} invites the ranks {members:?}");
     let voter = Voter { leader, visit, events, heard: Instant::now(), is_lost: false };
-    let seat = Seat::take(point, &members, Role::Voter(Mutex::new(voter)));
+    let seat = Seat::take(point, &members, nonce, Role::Voter(Mutex::new(voter)));
     let members = members.into_iter().map(Rank).collect();
     Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) }
 }

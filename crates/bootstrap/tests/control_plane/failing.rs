@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport, Finished};
+use ringfold_bootstrap::{
+    CallName, Control, FailureCause, FailureReport, Finished, RegroupError, Regrouped, Wish,
+};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
@@ -194,5 +196,35 @@ fn an_exchange_ends_with_the_failure_cause() {
         assert_eq!(error, "the job has failed: rank 2 gave up: enough");
     });
     assert_eq!(failure_cause(&controls[0]).culprits(), [Rank(2)]);
+    leave(controls);
+}
+
+#[test]
+fn a_rank_in_doubt_goes_on_in_the_group_that_has_formed() {
+    let mut controls = Job::new(5).joined(&[0, 1, 2, 3, 4]);
+    drop(controls.remove(0));
+    common_cause(&controls);
+    let wish = |doubtful| Wish {
+        without: Vec::new(),
+        suspects: vec![Rank(0)],
+        address: None,
+        timeout: TIME_LIMIT,
+        doubtful,
+    };
+    let regroup = |control: &Control| control.regroup(wish(None)).unwrap().unwrap();
+    let invited: Vec<Regrouped> = thread::scope(|scope| {
+        let all: Vec<_> = controls.iter().map(|it| scope.spawn(move || regroup(it))).collect();
+        all.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    let nonce = invited[0].nonce;
+    assert!(invited.iter().all(|it| it.nonce == nonce && it.members.len() == 4));
+    // The leader ends after it has told rank 2 alone that all have joined.
+    invited[1].seat.as_ref().unwrap().joined();
+    drop(invited);
+    drop(controls.remove(0));
+    assert!(matches!(controls[1].regroup(wish(Some(nonce))), Ok(None)));
+    // A rank that cannot go on there is left out.
+    let late = controls[2].regroup(wish(None));
+    assert!(matches!(late, Err(RegroupError::Excluded)), "{late:?}");
     leave(controls);
 }

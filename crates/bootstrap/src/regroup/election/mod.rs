@@ -11,7 +11,8 @@
 //! So its death alone makes no majority of fewer ranks: then every other rank must be dead.
 //!
 //! A rank that took its seat in a group, and was not told that all have, may be in a group that has
-//! formed. It votes again, and says so. A new group must leave that one no quorum.
+//! formed. It votes again, and says so. A new group must leave that one no quorum. If another rank
+//! says that the group has formed, the rank in doubt is a member too, as if its leader had said so.
 //!
 //! The group's witness, where there is one, has one more vote, for exactly half of the ranks. It
 //! gives it to one set of members for ever, for all agreements and the next group. So two halves
@@ -56,8 +57,8 @@ pub(crate) enum Stage {
     Offering(Offer),
     /// It has agreed on this value.
     Agreed(u64),
-    /// It is a member of a new group.
-    Moved,
+    /// It is a member of a new group, which has this mark.
+    Moved(u64),
     /// A leader has dismissed it.
     Dismissed,
 }
@@ -122,6 +123,8 @@ pub(crate) enum Step {
     NoQuorum(Quorum),
     /// These members are half of the ranks, and the witness must be asked for its vote.
     AskWitness(Vec<u32>),
+    /// The group of this mark, of which this rank was in doubt, has formed.
+    Formed(u64),
     /// The others have formed a group without this rank.
     Excluded,
     /// This rank wants to leave out other ranks than this one does.
@@ -178,6 +181,8 @@ pub(crate) struct Election {
     witness: WitnessVote,
     /// The members of a group that may have formed without this rank's knowledge.
     doubt: BTreeSet<u32>,
+    /// The mark of that group, if this rank can go on in it.
+    mark: Option<u64>,
     /// The ranks of this host whose processes have ended.
     dead: BTreeSet<u32>,
     /// When this rank stops waiting for ranks that answer and do not vote.
@@ -202,7 +207,7 @@ impl Election {
         let silent = |rank: &u32| (*rank, Peer { status: Status::Silent, since_ms: now_ms });
         let peers = suspects.iter().filter(|rank| (**rank as usize) < size).map(silent).collect();
         let (votes, dead, ticked_ms) = (BTreeMap::new(), BTreeSet::new(), now_ms);
-        let (led_by, led_ms, settled_ms, agreement) = (None, None, None, None);
+        let (led_by, led_ms, settled_ms, agreement, mark) = (None, None, None, None, None);
         Self {
             own,
             without,
@@ -213,6 +218,7 @@ impl Election {
             votes,
             witness: WitnessVote::None,
             doubt: BTreeSet::new(),
+            mark,
             dead,
             deadline_ms,
             led_ms,
@@ -228,8 +234,9 @@ impl Election {
     }
 
     /// This rank had a seat in a group of these members, and does not know whether it has formed.
-    pub(crate) fn doubting(mut self, members: BTreeSet<u32>) -> Self {
-        self.doubt = members;
+    /// With the group's mark, it can go on there.
+    pub(crate) fn doubting(mut self, members: BTreeSet<u32>, mark: Option<u64>) -> Self {
+        (self.doubt, self.mark) = (members, mark);
         self
     }
 
@@ -404,8 +411,13 @@ impl Election {
         if let Some(value) = self.peers.values().find_map(agreed) {
             return Step::Agreed(value);
         }
-        if self.peers.values().any(|peer| peer.status == Status::Alive(Stage::Moved)) {
-            return Step::Excluded;
+        let moved = |peer: &Peer| match peer.status {
+            Status::Alive(Stage::Moved(mark)) => Some(mark),
+            _ => None,
+        };
+        if let Some(mark) = self.peers.values().find_map(moved) {
+            let is_doubted = self.agreement.is_none() && self.mark == Some(mark);
+            return if is_doubted { Step::Formed(mark) } else { Step::Excluded };
         }
         if self.leader() != self.own {
             (self.led_ms, self.settled_ms) = (None, None);

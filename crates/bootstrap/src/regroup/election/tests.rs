@@ -249,8 +249,26 @@ fn ranks_that_were_dismissed_do_not_count() {
 #[test]
 fn a_rank_whose_group_has_moved_on_excludes_a_late_one() {
     let mut it = election(2, 3);
-    it.heard(0, Stage::Moved, 1);
+    it.heard(0, Stage::Moved(1), 1);
     assert_eq!(it.tick(1), Step::Excluded);
+}
+
+#[test]
+fn a_rank_in_doubt_learns_from_any_member_that_its_group_has_formed() {
+    let in_doubt = |mark| {
+        let mut it = election(2, 3).doubting([1, 2].into(), Some(5));
+        it.heard(1, Stage::Moved(mark), 1);
+        it.tick(1)
+    };
+    assert_eq!([5, 6].map(in_doubt), [Step::Formed(5), Step::Excluded]);
+    // It cannot go on there, or returns a value.
+    for mut it in [
+        election(2, 3).doubting([1, 2].into(), None),
+        election(2, 3).doubting([1, 2].into(), Some(5)).agreeing(Opinion::default()),
+    ] {
+        it.heard(1, Stage::Moved(5), 1);
+        assert_eq!(it.tick(1), Step::Excluded);
+    }
 }
 
 #[test]
