@@ -18,6 +18,11 @@ pub(super) const STAGING_BYTES: usize = 256 * 1024;
 /// them is copied once more.
 const AHEAD_BYTES: usize = 2048;
 
+/// The same where the receiver wants a message of up to `SHORT_BYTES`: to copy it costs less than
+/// another system call, and one call may read several.
+const SHORT_AHEAD_BYTES: usize = 32 * 1024;
+const SHORT_BYTES: usize = 16 * 1024;
+
 /// Shorter reads go through the staging buffer, together with the bytes after them.
 const DIRECT_BYTES_MIN: usize = 1024;
 
@@ -103,8 +108,9 @@ impl Reader {
         dst: &mut [u8],
     ) -> Result<Option<Received>, Broken> {
         self.lends.set(false);
+        let limit = if dst.len() > SHORT_BYTES { AHEAD_BYTES } else { SHORT_AHEAD_BYTES };
         if self.staging.frame().is_none() {
-            self.read_ahead(socket, AHEAD_BYTES);
+            self.read_ahead(socket, limit);
         }
         let Some(frame) = self.staging.frame() else { return self.nothing().map(|()| None) };
         if frame.tag != tag {
@@ -114,10 +120,10 @@ impl Reader {
         if moved < dst.len() && moved < frame.left && self.ready {
             let rest = &mut dst[moved..];
             moved += if rest.len().min(frame.left - moved) < DIRECT_BYTES_MIN {
-                self.read_ahead(socket, AHEAD_BYTES);
+                self.read_ahead(socket, limit);
                 self.copy(rest)
             } else {
-                self.read_direct(socket, rest)
+                self.read_direct(socket, rest, limit)
             };
         }
         match moved {
@@ -153,14 +159,14 @@ impl Reader {
 
     /// Reads payload of the open frame straight into `dst`, after the few bytes of it in the
     /// staging buffer, for which `dst` has room. Returns how many bytes of `dst` are valid.
-    fn read_direct(&mut self, socket: &OwnedFd, dst: &mut [u8]) -> usize {
+    fn read_direct(&mut self, socket: &OwnedFd, dst: &mut [u8], ahead: usize) -> usize {
         let Some(frame) = self.staging.frame() else { return 0 };
         let want = frame.left.min(dst.len());
         let staged = self.staging.unload(&mut dst[..want]);
         let first = &mut dst[staged..want];
         let room = first.len();
         let ahead = match want == frame.left {
-            true => &mut self.staging.free()[..AHEAD_BYTES],
+            true => &mut self.staging.free()[..ahead],
             false => &mut [],
         };
         let limit = room + ahead.len();
