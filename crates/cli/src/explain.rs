@@ -37,19 +37,30 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     let possible =
         |algorithm: &&Algorithm| is_possible(algorithm, &question.even_call(algorithm), layout);
+    let estimate = |algorithm: &Algorithm| {
+        let call = question.even_call(algorithm);
+        let price = || price(algorithm, &call, layout, question.chunk());
+        algorithm.has_estimate(layout).then(price)
+    };
+    let mut lower = Vec::new();
     for algorithm in question.algorithms().into_iter().filter(possible) {
-        let estimate = match algorithm.has_estimate(layout) {
-            false => "-".to_owned(),
-            true => {
-                let call = question.even_call(algorithm);
-                text_of(price(algorithm, &call, layout, question.chunk()))
-            }
-        };
+        let of_this = estimate(algorithm);
+        if of_this.is_some_and(|it| estimate(chosen).is_some_and(|chosen| it < chosen)) {
+            lower.push(algorithm.name);
+        }
+        let estimate = of_this.map_or_else(|| "-".to_owned(), text_of);
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), text_of);
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
         writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, estimate)?;
     }
+    let lowest = match &lower[..] {
+        [] => "its estimate is the lowest".to_owned(),
+        some => {
+            let some = some.join(" and ");
+            format!("its estimate is the lowest after {some}, whose estimates do not decide here")
+        }
+    };
     let why = match rows.iter().find(|row| row.algorithm == chosen.name) {
         Some(row) => format!(
             "it was the fastest in the measurement with a buffer of {} (the call has {})",
@@ -62,12 +73,10 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
                 .to_owned()
         }
         None if measured.rows().is_empty() => {
-            "its estimate is the lowest; `ringfold tune` measures the candidates".to_owned()
+            format!("{lowest}; `ringfold tune` measures the candidates")
         }
         None => {
-            "its estimate is the lowest; the plan has no measurement of a candidate for such a \
-                         call"
-                .to_owned()
+            format!("{lowest}; the plan has no measurement of a candidate for such a call")
         }
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
