@@ -295,7 +295,7 @@ impl MeetingPoint {
         }
     }
 
-    /// What the members of the group with this nonce call it before others.
+    /// The name of the group with this nonce before those that do not know the nonce.
     fn mark(&self, nonce: u128) -> u64 {
         let digest = self.secret.derive(&["formed", &format!("{nonce:x}")]);
         u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
