@@ -1,6 +1,7 @@
 //! System calls on sockets, and the options of all our sockets.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::iter::once;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -27,6 +28,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// Parts with up to this many bytes in all are written in one piece.
 const JOINED_BYTES_MAX: usize = 512;
+
+/// The most parts of one write.
+pub(super) const PARTS_MAX: usize = 32;
 
 const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -123,21 +127,35 @@ pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
 }
 
-/// Writes `parts` one after the other, as `write` does.
-pub(super) fn write_parts(socket: impl AsFd, parts: [&[u8]; 3]) -> Result<usize, Errno> {
+/// Writes `first` and then `parts`, as `write` does.
+///
+/// # Panics
+/// If there are more than `PARTS_MAX`.
+pub(super) fn write_parts(
+    socket: impl AsFd,
+    first: &[u8],
+    parts: &[&[u8]],
+) -> Result<usize, Errno> {
     // One short piece costs the kernel less than several, even with the copy here.
     let mut joined = [0; JOINED_BYTES_MAX];
-    let [first, second, third] = parts.map(<[u8]>::len);
-    if let Some(joined) = joined.get_mut(..first + second + third) {
-        joined[..first].copy_from_slice(parts[0]);
-        joined[first..first + second].copy_from_slice(parts[1]);
-        joined[first + second..].copy_from_slice(parts[2]);
+    let len = parts.iter().fold(first.len(), |sum, part| sum + part.len());
+    if let Some(joined) = joined.get_mut(..len) {
+        let mut rest = &mut joined[..];
+        for part in once(&first).chain(parts) {
+            let (this, after) = rest.split_at_mut(part.len());
+            this.copy_from_slice(part);
+            rest = after;
+        }
         return write(socket, joined);
     }
     let socket = socket.as_fd();
-    let parts = parts.map(IoSlice::new);
+    let mut slices = [IoSlice::new(first); 1 + PARTS_MAX];
+    let slices = &mut slices[..=parts.len()];
+    for (slice, part) in slices[1..].iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+    }
     let mut control = SendAncillaryBuffer::default();
-    now_or_not(retry_on_intr(|| sendmsg(socket, &parts, &mut control, WITHOUT_BLOCKING)))
+    now_or_not(retry_on_intr(|| sendmsg(socket, slices, &mut control, WITHOUT_BLOCKING)))
 }
 
 fn now_or_not(result: Result<usize, Errno>) -> Result<usize, Errno> {
