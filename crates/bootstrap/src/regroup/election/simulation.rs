@@ -1,6 +1,6 @@
 //! Elections of whole groups at random: ranks die, stop, come late and are cut off, in virtual
-//! time. At most one group may live, and all ranks that nothing has hit must be in it. In the same way
-//! ranks agree on a value, of which there may be only one.
+//! time. At most one group may live, and all ranks that nothing has hit must be in it. In the same
+//! way ranks agree on a value, of which there may be only one.
 
 #![expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 
