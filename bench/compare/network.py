@@ -73,7 +73,7 @@ class Hosts:
         tools = ["nft", "tc"] if self.per_connection else ["tc"] if any(self.rates) else []
         if os.geteuid() != 0:
             raise Missing("hosts are network namespaces, which only root may make")
-        for tool in ["ip", "unshare", *tools]:
+        for tool in ["ip", "sysctl", "unshare", *tools]:
             if shutil.which(tool) is None:
                 raise Missing(f"hosts need the program {tool}")
         try:

@@ -108,9 +108,9 @@ impl Reader {
         dst: &mut [u8],
     ) -> Result<Option<Received>, Broken> {
         self.lends.set(false);
-        let limit = if dst.len() > SHORT_BYTES { AHEAD_BYTES } else { SHORT_AHEAD_BYTES };
+        let ahead = if dst.len() > SHORT_BYTES { AHEAD_BYTES } else { SHORT_AHEAD_BYTES };
         if self.staging.frame().is_none() {
-            self.read_ahead(socket, limit);
+            self.read_ahead(socket, ahead);
         }
         let Some(frame) = self.staging.frame() else { return self.nothing().map(|()| None) };
         if frame.tag != tag {
@@ -120,10 +120,10 @@ impl Reader {
         if moved < dst.len() && moved < frame.left && self.ready {
             let rest = &mut dst[moved..];
             moved += if rest.len().min(frame.left - moved) < DIRECT_BYTES_MIN {
-                self.read_ahead(socket, limit);
+                self.read_ahead(socket, ahead);
                 self.copy(rest)
             } else {
-                self.read_direct(socket, rest, limit)
+                self.read_direct(socket, rest, ahead)
             };
         }
         match moved {
@@ -158,7 +158,8 @@ impl Reader {
     }
 
     /// Reads payload of the open frame straight into `dst`, after the few bytes of it in the
-    /// staging buffer, for which `dst` has room. Returns how many bytes of `dst` are valid.
+    /// staging buffer, for which `dst` has room. It reads up to `ahead` bytes behind the frame too.
+    /// Returns how many bytes of `dst` are valid.
     fn read_direct(&mut self, socket: &OwnedFd, dst: &mut [u8], ahead: usize) -> usize {
         let Some(frame) = self.staging.frame() else { return 0 };
         let want = frame.left.min(dst.len());
